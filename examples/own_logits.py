@@ -6,7 +6,7 @@ python own_logits.py
 import numpy as np
 
 import otlp
-from otlp.solvers.by_name import SolverName
+from otlp.solvers.table import SolverName
 
 RULES: tuple[SolverName, ...] = ("naive", "recursive-rejection", "k-seq", "martingale")
 

@@ -9,11 +9,11 @@ from otlp.errors import InvalidInputError
 from otlp.problem import Problem, check_problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Solution, SolveError, Status
-from otlp.solvers.by_name import Options, SolverName, make_solver
+from otlp.solvers.by_name import Options, make_solver
 from otlp.solvers.solver import Solver
+from otlp.solvers.table import SolverName
 
 
-@own_float_errors
 def solve(
     problem: Problem,
     solver: SolverName | Solver = "auto",
@@ -47,7 +47,7 @@ def solve(
     UnknownSolverError
         If no solver has this name; suggests the nearest.
     InvalidInputError
-        If the solver has no such option, or an option is out of range.
+        If it is no problem, the solver has no such option, or an option is out of range.
     UnsupportedProblemError
         If the solver does not take this problem; says why, and which does.
     SolveError
@@ -63,9 +63,8 @@ def solve(
     """
     if not isinstance(throw, bool):
         raise InvalidInputError(f"throw is a {type(throw).__name__}: it must be True or False")
-    check_problem(problem)
-    chosen = make_solver(solver, **options)
-    solution = chosen.solve(problem)
+    check_problem(problem)  # first, as the arguments may stand in each other's place
+    solution = make_solver(solver, **options).solve(problem)
     failed = solution.plan is None or solution.status is Status.CERTIFICATE_FAILED
     if throw and failed:
         raise SolveError(solution)

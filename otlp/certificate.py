@@ -101,7 +101,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     subset = None if answer.subset is None else check_mask(answer.subset, problem.vocab_size)
     acceptance = marginal_error = float("nan")
     method, status, message = "no plan", answer.status, answer.message
-    guarantee, details = Guarantee.NONE, dict(answer.details)
+    guarantee, interval = Guarantee.NONE, None
     upper_bound = 1.0 if subset is None else problem.dual_value(subset)
     clock.lap("bound")
     if answer.plan is not None:
@@ -109,8 +109,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         acceptance = float(marginals.acceptance.sum())
         marginal_error = float(np.abs(marginals.output - problem.target).sum()) + marginals.slack
         method, estimated = marginals.method, marginals.interval is not None
-        if estimated:
-            details["acceptance_interval"] = marginals.interval
+        interval = marginals.interval or (acceptance, acceptance)
         finite = bool(np.isfinite(acceptance + marginal_error))
         lossless = finite and marginal_error <= LOSSLESS_TOLERANCE
         clock.lap("marginals")
@@ -146,8 +145,9 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         marginal_error=marginal_error,
         marginal_method=method,
         timings=clock.read(),
+        acceptance_interval=interval,
         message=message,
-        details=details,
+        details=dict(answer.details),
     )
 
 

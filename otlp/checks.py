@@ -288,9 +288,8 @@ def check_memory(what: str, needed: float, limit: float) -> None:
     """
     if not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit:
         raise InvalidInputError(f"memory_limit is {limit!r}: it must be a number of bytes")
-    capability = fits(what, needed, limit)
-    if not capability:
-        raise SizeLimitError(capability.reason)
+    if not needed <= limit:
+        raise SizeLimitError(fits(what, needed, limit).reason)
 
 
 def check_n(n: int) -> int:
@@ -380,7 +379,7 @@ def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
 
 def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:
     """Turn a mask of shape (V,), or a list of token ids, into a mask of shape (V,)."""
-    given = as_array(subset, "subset")
+    given = subset if type(subset) is np.ndarray else as_array(subset, "subset")
     if given.dtype == np.bool_ and given.shape == (vocab_size,):
         return given
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):

@@ -103,7 +103,7 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
     1.0
     """
     given = as_array(values, name, InvalidDistributionError)
-    numbers = as_floats(given, name)
+    numbers = given if given.dtype == np.float64 else as_floats(given, name)
     if numbers.ndim != 1 or numbers.size == 0:
         raise InvalidDistributionError(
             f"{name} must be a non-empty vector of shape (V,), not of shape {numbers.shape}"

@@ -15,8 +15,8 @@ from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution
-from otlp.solvers.by_name import SolverName
 from otlp.solvers.score_plan import ScorePlan
+from otlp.solvers.table import SolverName
 from otlp.studies.canvas import axes_or_new
 from otlp.studies.style import BLACK, COLOURS, GREY, look
 from otlp.sweeps.solve_many import solve_many

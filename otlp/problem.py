@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,13 @@ class Problem(ByValue):
     drafts : DraftScheme
         How the n drafted tokens are sampled, such as `otlp.IID(q, n)`.
 
+    Attributes
+    ----------
+    n : int
+        Number of drafted tokens.
+    vocab_size : int
+        Vocabulary size V.
+
     Raises
     ------
     InvalidDistributionError
@@ -46,19 +53,22 @@ class Problem(ByValue):
 
     target: FloatArray
     drafts: DraftScheme
+    n: int = field(init=False)
+    vocab_size: int = field(init=False)
 
     def __init__(self, target: npt.ArrayLike, drafts: DraftScheme) -> None:
         if not isinstance(drafts, DraftScheme):
             raise InvalidInputError(
                 f"drafts is {kind_of(drafts)}: it must be a draft scheme, such as otlp.IID(q, n=2)"
             )
-        object.__setattr__(self, "target", as_distribution(target, "target"))
-        object.__setattr__(self, "drafts", drafts)
-        if self.target.size != drafts.vocab_size:
+        probabilities, size = as_distribution(target, "target"), drafts.vocab_size
+        if probabilities.size != size:
             raise InvalidInputError(
-                f"target has {self.target.size} tokens and the drafts have {drafts.vocab_size}: "
+                f"target has {probabilities.size} tokens and the drafts have {size}: "
                 "both must be over the same vocabulary"
             )
+        # frozen: attributes are set past the dataclass, once
+        vars(self).update(target=probabilities, drafts=drafts, n=drafts.n, vocab_size=size)
 
     def __repr__(self) -> str:
         """Say the sizes and the drafts."""
@@ -68,16 +78,6 @@ class Problem(ByValue):
         support = int(np.count_nonzero(self.target))
         entries = {"V": f"{self.vocab_size:,}", "n": self.n, "drafts": repr(self.drafts)}
         return html_table("Problem", entries | {"tokens with p > 0": f"{support:,}"})
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return self.drafts.n
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self.drafts.vocab_size
 
     def dual_value(self, subset: npt.ArrayLike) -> float:
         """Upper bound on the acceptance of every plan that a subset H of tokens gives.

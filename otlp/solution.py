@@ -94,8 +94,10 @@ class Solution:
     plan : Plan or None
         The verification rule; None where the solver found none, or `solve_many` kept none.
     acceptance : float
-        Probability that the output is one of the drafted tokens; NaN without a plan.  Where it
-        is an estimate, `acceptance_interval` is more than this point.
+        Probability that the output is one of the drafted tokens; NaN without a plan.
+    acceptance_interval : tuple of float, or None
+        Holds the acceptance but for a chance of 1e-6 where that is an estimate; twice the
+        acceptance where it is exact, None without a plan.
     upper_bound : float
         Dual bound on the acceptance of any plan; `gap` is their difference.
     subset : ndarray of bool, shape (V,), or None
@@ -133,6 +135,7 @@ class Solution:
     marginal_error: float
     marginal_method: str
     timings: Timings
+    acceptance_interval: tuple[float, float] | None = None
     message: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
 
@@ -154,15 +157,6 @@ class Solution:
     def gap(self) -> float:
         """Upper bound minus acceptance: how far the plan can be from optimal."""
         return self.upper_bound - self.acceptance
-
-    @property
-    def acceptance_interval(self) -> tuple[float, float]:
-        """Interval that holds the acceptance but for a chance of 1e-6; a point where it is exact.
-
-        In `details`, too, where the acceptance is an estimate.
-        """
-        found = self.details.get("acceptance_interval", (self.acceptance, self.acceptance))
-        return found  # type: ignore[return-value]
 
     def __repr__(self) -> str:
         """Say what `str` says, as an object's name."""
@@ -199,13 +193,14 @@ class Solution:
         ('OPTIMAL', {'size': 3, 'tokens': [0]})
         """
         written = {name: value for name, value in vars(self).items() if name != "plan"}
-        subset = self.subset
+        subset, interval = self.subset, self.acceptance_interval
         return written | {
             "status": self.status.name,
             "guarantee": self.guarantee.name,
             "subset": None
             if subset is None
             else {"size": subset.size, "tokens": np.flatnonzero(subset).tolist()},
+            "acceptance_interval": None if interval is None else list(interval),
             "timings": vars(self.timings).copy(),
             "details": dict(self.details),
         }

@@ -95,8 +95,9 @@ def checkpoint() -> None:
     ------
     TimeoutError
     """
-    if seconds_left() < 0.0:
-        raise TimeoutError(f"stopped after {_deadline.get()[1]:g} s")
+    end, seconds = _deadline.get()
+    if end < perf_counter():
+        raise TimeoutError(f"stopped after {seconds:g} s")
 
 
 @dataclass(frozen=True)

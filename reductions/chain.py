@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from otlp.checks import is_a
@@ -35,10 +34,10 @@ class Chain(Reduction[Any, Any]):
     """
 
     def __init__(self, *reductions: Reduction[Any, Any]) -> None:
+        self.reductions: tuple[Reduction[Any, Any], ...] = ()
         for one in reductions:
             is_a(one, Reduction, "a link of the chain")
-        steps = (one.reductions if isinstance(one, Chain) else (one,) for one in reductions)
-        self.reductions: tuple[Reduction[Any, Any], ...] = tuple(chain.from_iterable(steps))
+            self.reductions += one.reductions if isinstance(one, Chain) else (one,)
 
     def apply(self, source: Any) -> tuple[Any, tuple[Any, ...]]:
         """Reduce step by step."""

@@ -12,6 +12,7 @@ from otlp.checks import MEMORY_LIMIT, is_a
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import list_sets, merge_by_set, set_count
+from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import SetPlan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
@@ -29,49 +30,43 @@ class Systems(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What one of the two systems has to do.
+    """What one of the two systems has to do, for i.i.d. drafts.
 
     Attributes
     ----------
     problem : Problem
+    draft : ndarray, shape (V,)
+        q.
+    ratios : ndarray of int
+        The drafted tokens by p/q ascending.
     subset : ndarray of bool, shape (V,)
         H*.
     inside : bool
-        Whether its tuples are those inside H*.
+        Whether the system's tuples are those inside H*.
+    accepting : ndarray of bool, shape (V,)
+        The tokens that it accepts: those inside H*, or those outside.
     wanted : ndarray, shape (V,)
         Its output.
-    ratios : ndarray of int, or None
-        The drafted tokens by p/q ascending, for i.i.d. drafts.
+    ignored : float
+        Probability of the other tokens that a draft may be.
+    mass : float
+        Probability of its tuples.
     """
 
     problem: Problem
+    draft: FloatArray
+    ratios: IntArray
     subset: Mask
     inside: bool
+    accepting: Mask
     wanted: FloatArray
-    ratios: IntArray | None = None
+    ignored: float
+    mass: float
 
     @property
     def name(self) -> str:
         """The paper's word."""
         return "inner" if self.inside else "outer"
-
-    @property
-    def accepting(self) -> Mask:
-        """The tokens that it accepts: those inside H*, or those outside."""
-        return self.subset if self.inside else ~self.subset
-
-    @property
-    def ignored(self) -> float:
-        """Probability of the other tokens that a draft may be, where the drafts are i.i.d."""
-        return 0.0 if self.inside else float(iid_drafts(self.problem).draft[self.subset].sum())
-
-    @property
-    def mass(self) -> float:
-        """Probability of its tuples."""
-        drafts = self.problem.drafts
-        return (
-            drafts.mass_within(self.subset) if self.inside else drafts.mass_touching(~self.subset)
-        )
 
 
 class Sides(NamedTuple):
@@ -82,12 +77,12 @@ class Sides(NamedTuple):
 
 
 class SlacknessInverse(NamedTuple):
-    """The way back: the systems, and the divided target where the outer flow does not divide it."""
+    """The way back: the systems, and what the outer one puts out, unless its flow decides that."""
 
     problem: Problem
     subset: Mask
     systems: Systems
-    sides: Sides | None
+    outer: FloatArray | None
 
 
 def split(
@@ -95,6 +90,8 @@ def split(
     masses: Callable[[FloatArray, FloatArray, int, Mask, IntArray], FloatArray] = level_masses,
 ) -> Sides:
     """Find H* and divide the target between the tuples inside and outside it.
+
+    Those inside H* accept all of p there, and draw the outer residuals p - p_i where they reject.
 
     Parameters
     ----------
@@ -119,27 +116,19 @@ def split(
     drafts, target = iid_drafts(problem), problem.target
     subset, ratios = best_prefix(target, drafts.draft, drafts.n)
     outer = masses(target, drafts.draft, drafts.n, subset, ratios)
-    return divided(problem, subset, outer, ratios)
-
-
-def divided(
-    problem: Problem, subset: Mask, outer: FloatArray, ratios: IntArray | None = None
-) -> Sides:
-    """Both sides, for the output of the tuples that leave H*, shape (V,): 0 inside it.
-
-    Those inside H* accept all of p there, and draw the outer residuals p - p_i where they reject.
-    """
-    inner = problem.target - outer
+    draft, n, outside = drafts.draft, drafts.n, ~subset
+    stays, leaves = float((draft * subset).sum()), float((draft * outside).sum())
+    known = problem, draft, ratios, subset
     return Sides(
-        Side(problem, subset, False, outer, ratios), Side(problem, subset, True, inner, ratios)
+        Side(*known, False, outside, outer, stays, float(inclusion_probability(leaves, n))),
+        Side(*known, True, subset, target - outer, 0.0, min(1.0, stays) ** n),
     )
 
 
 def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
     """One system of Eq. 6 for i.i.d. drafts, its tuples merged by the tokens that it accepts."""
-    draft = iid_drafts(side.problem).draft
-    tokens = np.flatnonzero(side.accepting & (draft > 0.0)).astype(np.int64)
-    sets = list_sets(draft[tokens], side.problem.n, side.ignored, memory_limit)
+    tokens = np.flatnonzero(side.accepting & (side.draft > 0.0)).astype(np.int64)
+    sets = list_sets(side.draft[tokens], side.problem.n, side.ignored, memory_limit)
     groups = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
     return RelaxedOTLP(np.where(side.accepting, side.wanted, 0.0), groups)
 
@@ -190,11 +179,6 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
     return Systems(*systems)
 
 
-def flow_system(side: Side, system: RelaxedOTLP, flow: FloatArray) -> SetPlan:
-    """Turn S of a system, shape (nnz,), into its conditional distributions (Eq. 8)."""
-    return SetPlan(side.problem, system.groups, flow, side.wanted)
-
-
 @dataclass(frozen=True)
 class ComplementarySlackness(Reduction[Problem, Systems]):
     """From the OTLP to two systems (Global Resolution, Theorem 5.1), and back.
@@ -234,9 +218,11 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
         """Find H*, fix the outer residuals where they are known, and list both systems."""
         is_a(source, Problem, "source")
         if isinstance(source.drafts, IID):
-            sides = split(source)
-            systems = Systems(*(relaxed_side(side, self.memory_limit) for side in sides))
-            return systems, SlacknessInverse(source, sides.outer.subset, systems, sides)
+            outer, inner = split(source)
+            systems = Systems(
+                relaxed_side(outer, self.memory_limit), relaxed_side(inner, self.memory_limit)
+            )
+            return systems, SlacknessInverse(source, outer.subset, systems, outer.wanted)
         _, subset = subset_selection(source)
         systems = listed_systems(source, subset, self.memory_limit)
         return systems, SlacknessInverse(source, subset, systems, None)
@@ -245,13 +231,19 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
         """Join S of the outer and of the inner system, each of shape (nnz,), by Eq. 8."""
         is_a(answer, PrimalDual, "answer")
         is_a(inverse, SlacknessInverse, "inverse")
-        problem, subset, systems, sides = inverse
-        if sides is None:
-            flow = np.maximum(answer.primal[0], 0.0)
+        problem, subset, systems, outer = inverse
+        outer_flow, inner_flow = answer.primal
+        if outer is None:
+            flow = np.maximum(outer_flow, 0.0)
             taken = sum_by(systems.outer.groups.members, flow, problem.vocab_size)
-            sides = divided(problem, subset, np.minimum(taken, problem.target))
-        plans = map(flow_system, sides, systems, answer.primal)
-        return PrimalDual(SlacknessPlan(problem, subset, *plans), subset)
+            outer = np.minimum(taken, problem.target)
+        plan = SlacknessPlan(
+            problem,
+            subset,
+            SetPlan(problem, systems.outer.groups, outer_flow, outer),
+            SetPlan(problem, systems.inner.groups, inner_flow, problem.target - outer),
+        )
+        return PrimalDual(plan, subset)
 
 
 def system_sizes(problem: Problem) -> tuple[float, float]:
@@ -261,5 +253,5 @@ def system_sizes(problem: Problem) -> tuple[float, float]:
         return drafts.set_count()
     subset, ratios = best_prefix(problem.target, drafts.draft, drafts.n)
     inside = int(np.count_nonzero(subset))
-    inner, outer = (set_count(size, drafts.n) for size in (inside, ratios.size - inside))
+    inner, outer = set_count(inside, drafts.n), set_count(ratios.size - inside, drafts.n)
     return inner[0] + outer[0], inner[1] + outer[1]

@@ -94,16 +94,7 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
     def apply(self, source: RelaxedOTLP) -> tuple[FlowNetwork, NetworkInverse]:
         """Write out arcs and capacities."""
         is_a(source, RelaxedOTLP, "source")
-        target, groups = source.target, source.groups
-        count, size = target.size, len(groups)
-        tokens, right = np.arange(count), count + np.arange(size)
-        tails = np.concatenate((np.full(count, count + size), groups.members, right))
-        heads = np.concatenate((tokens, count + groups.rows, np.full(size, count + size + 1)))
-        middle = np.minimum(target[groups.members], groups.mass[groups.rows])
-        capacities = np.concatenate((target, middle, groups.mass))
-        network = FlowNetwork(
-            tails.astype(np.int64), heads.astype(np.int64), capacities, count, size
-        )
+        network = network_of(source)
         return network, NetworkInverse(source, network.middle)
 
     def invert(self, answer: PrimalDual, inverse: NetworkInverse) -> PrimalDual:
@@ -117,3 +108,15 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
             if relaxed.dual_value(subset) >= 1.0:  # the empty set proves as much
                 subset = np.zeros_like(subset)
         return PrimalDual(answer.primal[middle], subset)
+
+
+def network_of(relaxed: RelaxedOTLP) -> FlowNetwork:
+    """Arcs and capacities; see `NetworkReduction`."""
+    target, groups = relaxed.target, relaxed.groups
+    count, size, rows = target.size, groups.mass.size, groups.rows
+    tokens, right = np.arange(count), count + np.arange(size)
+    tails = np.concatenate((np.full(count, count + size), groups.members, right))
+    heads = np.concatenate((tokens, count + rows, np.full(size, count + size + 1)))
+    middle = np.minimum(target[groups.members], groups.mass[rows])
+    capacities = np.concatenate((target, middle, groups.mass))
+    return FlowNetwork(tails.astype(np.int64), heads.astype(np.int64), capacities, count, size)

@@ -10,7 +10,7 @@ from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.ascending import ascending
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import REASSOCIATE, compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
@@ -124,8 +124,7 @@ def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> tuple[Mask, In
         The tokens with q > 0, by p/q ascending.
     """
     ratios = ratio_order(target, draft)
-    subset = _best_prefix(target, draft, n, ratios)
-    inside, outside = _masses(target, draft, subset)
+    subset, inside, outside = _best_prefix(target, draft, n, ratios)
     if inside + inclusion_probability(outside, n) > 1.0 - ROUNDING:
         subset = np.zeros_like(subset)
     return subset, ratios
@@ -141,8 +140,10 @@ def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
 
 
 @compiled
-def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray) -> Mask:
-    """The prefix of the least psi; empty where none is below 0."""
+def _best_prefix(
+    target: FloatArray, draft: FloatArray, n: int, order: IntArray
+) -> tuple[Mask, float, float]:
+    """The prefix of the least psi, empty where none is below 0; its p, and q of all others."""
     p = q = least = 0.0
     length = 0
     for k in range(order.size):
@@ -154,10 +155,11 @@ def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray)
     subset = np.zeros(target.size, np.bool_)
     for k in range(length):
         subset[order[k]] = True
-    return subset
+    inside, outside = _masses(target, draft, subset)
+    return subset, inside, outside
 
 
-@compiled(fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath=REASSOCIATE)
 def _masses(target: FloatArray, draft: FloatArray, subset: Mask) -> tuple[float, float]:
     """p(H), and q of all other tokens: in many partial sums, which round less than one."""
     p = q = 0.0

@@ -60,7 +60,7 @@ class Support(Reduction[Problem, Problem]):
         if rest > 0.0:
             outside /= rest
             target = np.append(target, rest)
-        drafts = source.drafts.restrict(tokens, target.size)
+        drafts = source.drafts._renamed(tokens, target.size)  # the names are right as they are
         return Problem(target, drafts), SupportInverse(source, tokens, outside)
 
     def invert(self, answer: PrimalDual, inverse: SupportInverse) -> PrimalDual:

@@ -8,9 +8,7 @@ from typing import ClassVar
 from otlp.certificate import Answer
 from otlp.drafts import Explicit
 from otlp.errors import Capability
-from otlp.plan import Plan
 from otlp.problem import Problem
-from otlp.solution import Guarantee, Solution
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
 from otlp.solvers.martingale import Martingale
@@ -43,7 +41,7 @@ class Auto(Solver):
     name: ClassVar[str] = "auto"
 
     def select(self, problem: Problem) -> Solver:
-        """Return the solver that `solve` would use."""
+        """The fastest exact solver for the scheme, whose name the solution carries."""
         exact = SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver(), RandomRanks()
         for solver in exact:
             if solver.supports(problem):
@@ -57,15 +55,6 @@ class Auto(Solver):
         """Whether the selected solver takes the problem."""
         return self.select(problem).supports(problem)
 
-    def solve(self, problem: Problem) -> Solution:
-        """Solve with the selected solver, whose name the solution carries."""
-        clock = Stopwatch()
-        return self.select(problem)._certified(problem, clock)
-
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Answer of the selected solver."""
         return self.select(problem).answer(problem, clock)
-
-    def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
-        """Prepare with the selected solver."""
-        return self.select(problem).prepare(problem, guarantee)

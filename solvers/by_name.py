@@ -1,76 +1,15 @@
-"""Solvers by name: the table, and the way from a name and options to a solver."""
+"""From a name and options to a solver."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, TypedDict
 
 from otlp.checks import nearest
 from otlp.errors import InvalidInputError, UnknownSolverError
-from otlp.solvers.auto import Auto
 from otlp.solvers.flow_solver import FlowSolver
-from otlp.solvers.global_resolution.global_resolution import GlobalResolution
-from otlp.solvers.greedy import GreedySolver
-from otlp.solvers.hub import HubSolver
-from otlp.solvers.k_seq import KSeq
-from otlp.solvers.linear_program import LinearProgram
-from otlp.solvers.martingale import Martingale
-from otlp.solvers.max_flow import MaxFlow
-from otlp.solvers.naive import Naive
-from otlp.solvers.orderings import Orderings
-from otlp.solvers.random_ranks import RandomRanks
-from otlp.solvers.recursive_rejection import RecursiveRejection
-from otlp.solvers.slackness import Slackness
-from otlp.solvers.solver import Solver
-from otlp.solvers.speculative_sampling import SpeculativeSampling
-
-SOLVERS: Mapping[str, type[Solver]] = {
-    solver.name: solver
-    for solver in (
-        Auto,
-        LinearProgram,
-        MaxFlow,
-        Slackness,
-        GlobalResolution,
-        Martingale,
-        RandomRanks,
-        Orderings,
-        GreedySolver,
-        HubSolver,
-        SpeculativeSampling,
-        KSeq,
-        RecursiveRejection,
-        Naive,
-    )
-}
-"""All solvers by name, as types: call one, with its options or without.
-
-Examples
---------
->>> from otlp.solvers import SOLVERS
->>> sorted(SOLVERS)[:3], SOLVERS["k-seq"].__name__
-(['auto', 'global-resolution', 'greedy'], 'KSeq')
-"""
-
-
-SolverName: TypeAlias = Literal[
-    "auto",
-    "linear-program",
-    "max-flow",
-    "slackness",
-    "global-resolution",
-    "martingale",
-    "random-ranks",
-    "orderings",
-    "greedy",
-    "hub",
-    "speculative-sampling",
-    "k-seq",
-    "recursive-rejection",
-    "naive",
-]
-"""The keys of `SOLVERS`, for editors and type checkers."""
+from otlp.solvers.table import SOLVERS, Solver, SolverName
 
 
 class Options(TypedDict, total=False):
@@ -130,6 +69,8 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
     kind = SOLVERS.get(solver)
     if kind is None:
         raise UnknownSolverError(f"no solver is named {solver!r}: {nearest(solver, SOLVERS)}")
+    if not options:
+        return kind()
     known = option_names(kind)
     unknown = sorted(set(options) - set(known))
     if unknown:

@@ -48,16 +48,16 @@ class ChainSolver(Solver):
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Reduce, run the engine within the time limit, and go back."""
-        chain = self.reduction
+        way_back = []
         with deadline(self.time_limit):
             reduced: Any = problem
-            inverses = []
-            for reduction in chain.reductions:
+            for reduction in self.reduction.reductions:
                 reduced, inverse = reduction.apply(reduced)
-                inverses.append(inverse)
+                way_back.append((reduction, inverse))
                 clock.lap(reduction.part)
             found, details = self.run(reduced, clock)
         clock.lap("solve")
-        plan, subset = chain.invert(found, tuple(inverses))
+        for reduction, inverse in reversed(way_back):
+            found = reduction.invert(found, inverse)
         clock.lap("recover")
-        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)
+        return Answer(found.primal, Guarantee.OPTIMAL, found.dual, details=details)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.errors import Capability, fits
 from otlp.problem import Problem
@@ -11,7 +13,7 @@ from otlp.reductions import PrimalDual
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.chain_solver import ChainSolver
 from otlp.solvers.engines import FLOW_ENGINES
-from otlp.solvers.solver import engine_errors
+from otlp.solvers.solver import run_engine
 
 BYTES_PER_ARC = 200.0
 """Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
@@ -44,5 +46,6 @@ class FlowSolver(ChainSolver):
         EngineNotFoundError
             If the engine is not there.
         """
-        with engine_errors(f"{self.engine}, {what}"):
-            return FLOW_ENGINES[self.engine](network)
+        if network.groups == 0:
+            return PrimalDual(np.zeros(network.capacities.size))
+        return run_engine(f"{self.engine}, {what}", FLOW_ENGINES[self.engine], network)

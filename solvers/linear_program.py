@@ -15,7 +15,7 @@ from otlp.reductions import Chain, FullProgram, MergeTuples, PrimalDual, Relaxed
 from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.chain_solver import ChainSolver
 from otlp.solvers.engines import highs
-from otlp.solvers.solver import engine_errors
+from otlp.solvers.solver import run_engine
 from otlp.timing import Stopwatch
 
 BYTES_PER_VARIABLE = 1_200.0
@@ -97,6 +97,5 @@ class LinearProgram(ChainSolver):
         self, reduced: TransportProgram, clock: Stopwatch
     ) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run HiGHS on the program."""
-        with engine_errors("HiGHS"):
-            answer, details = highs.solve(reduced)
+        answer, details = run_engine("HiGHS", highs.solve, reduced)
         return answer, {"engine": "highs", **details, "variables": reduced.reward.size}

@@ -6,11 +6,12 @@ The paper's use (Global Resolution, Eq. 7 and 8): one tuple is drafted, and one 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from functools import cached_property
 
 import numpy.typing as npt
 
-from otlp.certificate import certify
+from otlp.certificate import Answer, certify
 from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
@@ -21,7 +22,7 @@ from otlp.reductions import PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, Sides, split
 from otlp.reductions.support import SupportInverse
 from otlp.solution import Guarantee, SolveError
-from otlp.solvers.solver import Solver, Stopped
+from otlp.solvers.solver import Solver, answered
 from otlp.timing import Stopwatch
 
 
@@ -115,13 +116,11 @@ class Prepared(Plan):
         return self._solve(self.sides.inner)
 
     def _solve(self, side: Side) -> Plan:
-        try:
-            plan: Plan = self._lift(PrimalDual(self.solver.system(side))).primal
-        except Stopped as stopped:
-            answer = stopped.answer(self.subset)
-            raise SolveError(
-                certify(self.problem, self.solver.name, answer, Stopwatch())
-            ) from stopped
+        answer = answered(lambda: Answer(self.solver.system(side)))
+        if answer.plan is None:
+            failed = replace(answer, subset=self.subset)
+            raise SolveError(certify(self.problem, self.solver.name, failed, Stopwatch()))
+        plan: Plan = self._lift(PrimalDual(answer.plan)).primal
         return plan
 
     def _lift(self, answer: PrimalDual) -> PrimalDual:

@@ -6,22 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from otlp.distribution import FloatArray
-from otlp.plan import Plan
+from otlp.errors import Capability
+from otlp.plan import Plan, SetPlan
 from otlp.problem import Problem, check_problem
-from otlp.reductions import Chain, ComplementarySlackness, NetworkReduction, PrimalDual, Support
+from otlp.reductions import Chain, ComplementarySlackness, PrimalDual, Support
 from otlp.reductions.complementary_slackness import (
     Side,
     Systems,
-    flow_system,
     relaxed_side,
     system_sizes,
 )
-from otlp.reductions.flow_network import FlowNetwork
-from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.solvers.flow_solver import FlowSolver
+from otlp.reductions.flow_network import network_of
+from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
 from otlp.solvers.prepared import SystemSolver
 from otlp.timing import Stopwatch, deadline
 
@@ -65,6 +61,14 @@ class Slackness(FlowSolver, SystemSolver):
 
     name: ClassVar[str] = "slackness"
 
+    def supports(self, problem: Problem) -> Capability:
+        """Accept problems whose networks fit the memory limit."""
+        check_problem(problem)
+        # the two networks are together no larger than the one of all sets, which needs no H*
+        arcs = problem.vocab_size + sum(problem.drafts.set_count())
+        fitting = BYTES_PER_ARC * arcs <= self.memory_limit
+        return Capability(True) if fitting else super().supports(problem)
+
     def work(self, problem: Problem) -> float:
         """Return the number of arcs of both networks, or a bound on it."""
         check_problem(problem)
@@ -79,27 +83,21 @@ class Slackness(FlowSolver, SystemSolver):
         """Run the engine on both networks."""
         details = {
             "engine": self.engine,
-            "outer_sets": len(reduced.outer.groups),
-            "inner_sets": len(reduced.inner.groups),
+            "outer_sets": reduced.outer.groups.mass.size,
+            "inner_sets": reduced.inner.groups.mass.size,
         }
-        outer, inner = map(_network, reduced)
+        outer, inner = network_of(reduced.outer), network_of(reduced.inner)
         clock.lap("build")
-        flows = self._flow("outer", outer), self._flow("inner", inner)
+        flows = (
+            self.flow(outer, "outer system").primal[outer.middle],
+            self.flow(inner, "inner system").primal[inner.middle],
+        )
         return PrimalDual(flows), details
 
     def system(self, side: Side) -> Plan:
         """Solve one network; see `SystemSolver`."""
         with deadline(self.time_limit):
             system = relaxed_side(side, self.memory_limit)
-            return flow_system(side, system, self._flow(side.name, _network(system)))
-
-    def _flow(self, name: str, network: FlowNetwork) -> FloatArray:
-        """S of one system, shape (nnz,)."""
-        if network.groups == 0:
-            return np.empty(0)
-        flow: FloatArray = self.flow(network, f"{name} system").primal[network.middle]
-        return flow
-
-
-def _network(system: RelaxedOTLP) -> FlowNetwork:
-    return NetworkReduction().apply(system)[0]
+            network = network_of(system)
+            flow = self.flow(network, f"{side.name} system").primal[network.middle]
+            return SetPlan(side.problem, system.groups, flow, side.wanted)

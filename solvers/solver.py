@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 from otlp.certificate import Answer, certify
 from otlp.checks import own_float_errors
-from otlp.distribution import Mask
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.timing import Stopwatch, checkpoint
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
 
 class Stopped(Exception):  # noqa: N818, since a limit is no error
-    """Work stopped before there was a plan; raised where it stops, and caught by `Solver.solve`.
+    """Work stopped before there was a plan; raised where it stops, and caught by `answered`.
 
     Attributes
     ----------
@@ -33,17 +34,23 @@ class Stopped(Exception):  # noqa: N818, since a limit is no error
         self.status, self.message = status, message
         super().__init__(message)
 
-    def answer(self, subset: Mask | None = None) -> Answer:
-        """Answer without a plan that says why, and maybe a bound."""
-        return Answer(None, Guarantee.NONE, subset, self.status, self.message)
+
+def answered(find: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer:
+    """What `find` answers; where it stopped before there was a plan, an answer that says why."""
+    try:
+        return find(*args, **kwargs)
+    except Stopped as stopped:
+        status, message = stopped.status, stopped.message
+    except TimeoutError as late:
+        status, message = Status.TIME_LIMIT, str(late)
+    return Answer(None, Guarantee.NONE, None, status, message)
 
 
-@contextmanager
-def engine_errors(engine: str) -> Iterator[None]:
-    """Turn what an engine raises into `Stopped`: its time limit, or a failure in its own words."""
+def run_engine(engine: str, run: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    """What an engine answers; its time limit, or a failure in its own words, as `Stopped`."""
     try:
         checkpoint()
-        yield
+        return run(*args, **kwargs)
     except TimeoutError as error:
         raise Stopped(Status.TIME_LIMIT, f"{engine}: {error}") from error
     except (RuntimeError, OSError) as error:
@@ -94,6 +101,20 @@ class Solver(ABC):
         check_problem(problem)
         return 0.0
 
+    def select(self, problem: Problem) -> Solver:
+        """The solver that answers: this one, unless it chooses another, as `Auto` does.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            If `supports` says no.
+        InvalidInputError
+            If it is no problem.
+        """
+        check_problem(problem)
+        self.supports(problem).require(self.name)
+        return self
+
     @abstractmethod
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Find a plan, without checks before or after; users call `solve`, which checks both.
@@ -113,6 +134,7 @@ class Solver(ABC):
             Where that is by `otlp.timing.deadline`.
         """
 
+    @own_float_errors
     def solve(self, problem: Problem) -> Solution:
         """Solve the problem and certify the answer.
 
@@ -123,21 +145,16 @@ class Solver(ABC):
         InvalidInputError
             If it is no problem, or `answer` returns something else than an `Answer`.
         """
-        return self._certified(problem, Stopwatch())
-
-    @own_float_errors
-    def _certified(self, problem: Problem, clock: Stopwatch) -> Solution:
-        """Solve with a clock that runs; what is asked beforehand is part of the first lap."""
-        check_problem(problem)
-        self.supports(problem).require(self.name)
-        answer = self._answer(problem, clock)
+        clock = Stopwatch()  # what is asked beforehand is part of the first interval
+        solver = self.select(problem)
+        answer = answered(solver.answer, problem, clock)
         clock.lap("solve")
         if not isinstance(answer, Answer):
             raise InvalidInputError(
-                f"{self.name}: answer returned a {type(answer).__name__}: it must be an "
+                f"{solver.name}: answer returned a {type(answer).__name__}: it must be an "
                 "otlp.Answer, such as otlp.Answer(plan)"
             )
-        return certify(problem, self.name, answer, clock)
+        return certify(problem, solver.name, answer, clock)
 
     @own_float_errors
     def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
@@ -165,13 +182,12 @@ class Solver(ABC):
         InvalidInputError
             If it is no problem, or no guarantee.
         """
-        check_problem(problem)
         if not isinstance(guarantee, Guarantee):
             raise InvalidInputError(f"guarantee is {guarantee!r:.60}: give an otlp.Guarantee")
-        if self.promise >= guarantee:
-            self.supports(problem).require(self.name)
-            return self.write(problem)
-        solution = self.solve(problem)
+        solver = self.select(problem)
+        if solver.promise >= guarantee:
+            return solver.write(problem)
+        solution = solver.solve(problem)
         if solution.plan is None or solution.guarantee < guarantee:
             if solution.plan is not None:
                 short = f"the plan is {solution.guarantee.name}, and must be {guarantee.name}"
@@ -188,19 +204,10 @@ class Solver(ABC):
             If there is none.
         """
         clock = Stopwatch()
-        answer = self._answer(problem, clock)
+        answer = answered(self.answer, problem, clock)
         if answer.plan is None:
             raise SolveError(certify(problem, self.name, answer, clock))
         return answer.plan
-
-    def _answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Answer, also where work stopped before there was a plan."""
-        try:
-            return self.answer(problem, clock)
-        except Stopped as stopped:
-            return stopped.answer()
-        except TimeoutError as late:
-            return Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, str(late))
 
 
 class ClosedForm(Solver):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -17,6 +17,7 @@ import otlp
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts.by_name import SchemeMaker
 from otlp.solvers import SOLVERS, make_solver
+from otlp.timing import Stopwatch
 
 TOLERANCE = 1e-9
 
@@ -222,6 +223,16 @@ def supported(
         for solver in solvers
         if make_solver(solver).supports(problem)
     ]
+
+
+@cache
+def exact_solvers() -> frozenset[str]:
+    """Names of the solvers that claim optimality of some plan, and must then prove that of all."""
+    claims = (
+        (solver, make_solver(solver).answer(SMALL[name], Stopwatch()).claim)
+        for name, solver in supported(SMALL)
+    )
+    return frozenset(solver for solver, claim in claims if claim is otlp.Guarantee.OPTIMAL)
 
 
 def brute_force_optimum(problem: otlp.Problem) -> float:

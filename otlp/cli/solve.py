@@ -83,7 +83,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
         "status": solution.status.name,
         "guarantee": solution.guarantee.name,
         "acceptance": solution.acceptance,
-        "acceptance_interval": solution.acceptance_interval,
+        "acceptance_interval": solution.acceptance_interval or (solution.acceptance,) * 2,
         "upper_bound": solution.upper_bound,
         "gap": solution.gap,
         "marginal_error": solution.marginal_error,

@@ -27,10 +27,16 @@ class OneDraft(DraftScheme):
         Number of drafts, at least 1.
     """
 
+    n: int = 0
+    """Number of drafted tokens."""
+    vocab_size: int = 0
+    """Vocabulary size V."""
+
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         given = as_distribution(draft, "draft")
-        self._n = checks.check_n(n)
+        self.n = checks.check_n(n)
         self.draft: FloatArray = self._enough(given)
+        self.vocab_size = self.draft.size
 
     def _enough(self, draft: FloatArray) -> FloatArray:
         """Return q as it is drafted from, or refuse it if it has fewer than n tokens.
@@ -44,16 +50,6 @@ class OneDraft(DraftScheme):
         if support < self.n:
             raise TooFewTokensError(self.n, support)
         return draft
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return self._n
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self.draft.size
 
     @property
     def support(self) -> Mask:
@@ -82,11 +78,11 @@ class OneDraft(DraftScheme):
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
         return self._with(draft=frozen(rename(self.draft, tokens, vocab_size)))
 
-    def _with(self, **changed: Any) -> Self:
-        """Return a copy with other attributes, and without what was derived from the old ones."""
+    def _with(self, draft: FloatArray, **changed: Any) -> Self:
+        """Return a copy for another q, and without what was derived from the old one."""
         made = copy(self)
         for name in vars(self):
             if isinstance(getattr(type(self), name, None), cached_property):
                 del made.__dict__[name]
-        made.__dict__.update(changed)
+        made.__dict__.update(changed, vocab_size=draft.size, draft=draft)
         return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import inf
 
@@ -144,6 +144,7 @@ def as_float(count: int) -> float:
         return inf
 
 
+@lru_cache(maxsize=256)
 def set_count(tokens: int, n: int) -> tuple[float, float]:
     """Number of sets of 1 to n of so many tokens, and of their members; infinite if not listed."""
     if n > MOST_DRAFTS:
@@ -154,7 +155,7 @@ def set_count(tokens: int, n: int) -> tuple[float, float]:
         sets, members = sets + size, members + m * size
         if size > TOO_MANY:
             return inf, inf
-    return as_float(sets), as_float(members)
+    return float(sets), float(members)  # within the range of floats, as `TOO_MANY` is far below
 
 
 def list_sets(

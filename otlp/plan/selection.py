@@ -131,8 +131,9 @@ class SelectionPlan(Plan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, from the selection as it really is; O(V)."""
-        accepted = self.realised_selection_distribution() * self.accept
-        output = self.residual * max(0.0, 1.0 - float(accepted.sum()))
+        accept, residual = self._speculation
+        accepted = self.realised_selection_distribution() * accept
+        output = residual * max(0.0, 1.0 - float(accepted.sum()))
         output += accepted
         return Marginals(accepted, output, "closed form")
 

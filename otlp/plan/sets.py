@@ -53,19 +53,15 @@ class SetPlan(Plan):
         self.listed = np.zeros(problem.vocab_size, dtype=bool)
         self.listed[sets.members] = True
         wanted = problem.target if wanted is None else wanted
-        available = sets.mass[sets.rows]
+        rows, members, size = sets.rows, sets.members, problem.vocab_size
+        available = sets.mass[rows]
         share = np.clip(flow, 0.0, available) / available
-        share /= np.maximum(sum_by(sets.rows, share, len(sets)), 1.0)[sets.rows]
-        taken = self._taken(share)
+        share /= np.maximum(sum_by(rows, share, sets.mass.size), 1.0)[rows]
+        taken = sum_by(members, share * available, size)
         kept = np.divide(wanted, taken, out=np.ones_like(taken), where=taken > wanted)
-        self.share = share * kept[sets.members]
-        left = np.maximum(wanted - self._taken(self.share), 0.0)
+        self.share = share * kept[members]
+        left = np.maximum(wanted - taken, 0.0)
         self.residual = residual_distribution(left if left.any() else problem.target, 0.0)
-
-    def _taken(self, share: FloatArray) -> FloatArray:
-        return sum_by(
-            self.sets.members, share * self.sets.mass[self.sets.rows], self.problem.vocab_size
-        )
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
@@ -82,9 +78,11 @@ class SetPlan(Plan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, summed over all sets; O(nnz + V)."""
-        accepted = self._taken(self.share)
-        given = sum_by(self.sets.rows, self.share, len(self.sets))
-        rejected = np.maximum(1.0 - given, 0.0) * self.sets.mass
-        drafted = sum_by(self.sets.members, rejected[self.sets.rows], self.problem.vocab_size)
+        sets, size = self.sets, self.problem.vocab_size
+        rows = sets.rows
+        accepted = sum_by(sets.members, self.share * sets.mass[rows], size)
+        given = sum_by(rows, self.share, sets.mass.size)
+        rejected = np.maximum(1.0 - given, 0.0) * sets.mass
+        drafted = sum_by(sets.members, rejected[rows], size)
         output = accepted + float(rejected.sum()) * self.residual
         return Marginals(accepted + drafted * self.residual, output, "enumerated")

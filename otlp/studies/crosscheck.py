@@ -56,7 +56,7 @@ def complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
     wrong = [f"{s.solver}: {s.message}" for s in found if s.status is Status.CERTIFICATE_FAILED]
     lowest = min(found, key=lambda s: s.upper_bound, default=None)
     for solution in found:
-        assert lowest is not None
+        assert lowest is not None and solution.acceptance_interval is not None
         excess = solution.acceptance_interval[0] - solution.marginal_error - lowest.upper_bound
         if solution.marginal_error <= LOSSLESS_TOLERANCE and excess > tolerance:
             wrong.append(

@@ -18,7 +18,6 @@ from otlp.errors import InvalidInputError, OTLPError, TaskError
 from otlp.problem import Problem
 from otlp.showing.html import html_table
 from otlp.solution import Solution
-from otlp.solvers.auto import Auto
 from otlp.solvers.by_name import make_solver
 from otlp.solvers.solver import Solver
 from otlp.sweeps.problems import CaptureProblems, RowProblems
@@ -229,8 +228,7 @@ def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
         vocab_size = problems.capture.vocab_size
     with suppress(Exception):  # the row will say it
         vocab_size = max(1, problems[0].vocab_size)
-        if isinstance(solver, Auto):
-            solver = solver.select(problems[0])
+        solver = solver.select(problems[0])
     return vocab_size, solver.releases_gil
 
 

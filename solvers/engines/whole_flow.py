@@ -50,13 +50,14 @@ def whole_flow(
         Of shapes (arcs,) and (nodes,).
     """
     scaled, exponent = to_integers(network, bits)
-    ends = np.array([network.source, network.sink])
+    source = network.source
+    ends = np.array([source, source + 1])  # and the sink behind it
     arguments = ends, network.tails, network.heads, scaled.astype(number)
     here = scaled.size <= min(most_arcs_here, arcs_per_second * seconds_left())
     if here:
         loaded(MODULES[engine])
     flows, reached = ENGINES[engine](*arguments) if here else call_engine(engine, arguments)
-    beyond = np.ones(network.sink + 1, dtype=bool)
+    beyond = np.ones(source + 2, dtype=bool)
     beyond[reached] = False
     return PrimalDual(np.ldexp(flows.astype(np.float64), -exponent), beyond)
 

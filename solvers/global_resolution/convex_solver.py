@@ -37,8 +37,8 @@ class Minimum(NamedTuple):
 
     Attributes
     ----------
-    alpha : ndarray, shape (G,)
-        The variables.
+    alpha, given : ndarray, shape (G,)
+        The variables, and the mass that each gets there.
     gradient_norm : float
         L1 norm of the gradient there.
     iterations : int
@@ -48,6 +48,7 @@ class Minimum(NamedTuple):
     """
 
     alpha: FloatArray
+    given: FloatArray
     gradient_norm: float
     iterations: int
     newton_steps: int
@@ -61,15 +62,18 @@ class _Best:
     """The point of smallest gradient among those evaluated."""
 
     def __init__(self, function: ConvexFunction, tolerance: float, alpha: FloatArray) -> None:
-        self.function, self.tolerance = function, tolerance
-        self.alpha, self.norm = alpha, np.inf
+        self.function, self.tolerance, self.alpha = function, tolerance, alpha
+        self.value, self.given = function.evaluate(alpha)
+        norm = l1_norm(self.given - function.wanted)
+        self.norm = norm if norm == norm else np.inf
         self.iterations = self.newton_steps = 0
 
     def __call__(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = self.function.value_and_gradient(alpha)
+        value, given = self.function.evaluate(alpha)
+        gradient = given - self.function.wanted
         norm = l1_norm(gradient)
         if norm < self.norm:
-            self.alpha, self.norm = alpha.copy(), norm
+            self.alpha, self.given, self.norm = alpha.copy(), given, norm
         if norm <= self.tolerance:
             raise _ConvergedError
         return value, gradient
@@ -144,13 +148,13 @@ def solve_convex(
     """
     best = _Best(function, tolerance, start)
     try:
-        if newton_steps:
+        if newton_steps and best.norm > tolerance:
             _newton(best, newton_steps)
-        if max_iterations:
+        if max_iterations and best.norm > tolerance:
             _lbfgsb(best, max_iterations)
     except _ConvergedError:
         pass
-    return Minimum(best.alpha, best.norm, best.iterations, best.newton_steps)
+    return Minimum(best.alpha, best.given, best.norm, best.iterations, best.newton_steps)
 
 
 def _lbfgsb(best: _Best, limit: int) -> None:
@@ -164,8 +168,8 @@ def _lbfgsb(best: _Best, limit: int) -> None:
 
 
 def _newton(best: _Best, limit: int) -> None:
-    point = best.alpha
-    value, gradient = best(point)
+    """Damped Newton steps from the start."""
+    point, value, gradient = best.alpha, best.value, best.given - best.function.wanted
     for _ in range(limit):
         best.newton_steps += 1
         moved = _newton_step(best, point, value, gradient)

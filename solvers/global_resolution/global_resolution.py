@@ -21,7 +21,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, Sides, split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
-from otlp.reductions.subset_selection import iid_drafts, not_iid
+from otlp.reductions.subset_selection import not_iid
 from otlp.reductions.truncation import (
     Buckets,
     into_buckets,
@@ -42,7 +42,7 @@ from otlp.solvers.global_resolution.published import PublishedSystem
 from otlp.solvers.global_resolution.race import Race
 from otlp.solvers.global_resolution.softmax import SoftmaxSystem
 from otlp.solvers.prepared import SystemSolver
-from otlp.solvers.solver import Solver, Stopped
+from otlp.solvers.solver import Solver, Stopped, answered
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
 
@@ -182,36 +182,34 @@ class GlobalResolution(SystemSolver):
         small, inverse = support.apply(problem)
         sides = self.divide(small)
         clock.lap("reduce")
-        details: dict[str, Any] = {"tau": self.tau, "plan": self.plan}
-        try:
-            outer, inner = self._solve(sides.outer), self._solve(sides.inner)
-        except Stopped as stopped:
-            clock.lap("solve")
-            subset = support.invert(PrimalDual(None, sides.outer.subset), inverse).dual
-            clock.lap("recover")
-            return self._handed_over(problem, clock, stopped.answer(subset), details)
-        details |= outer.details | inner.details | self._guarantee(outer, inner)
+        # here and not in `Solver.solve`, since H* and the fallback are still to be used
+        found = answered(self._joined, small, sides)
         clock.lap("solve")
-        both = SlacknessPlan(small, sides.outer.subset, outer.plan, inner.plan)
-        plan, subset = support.invert(PrimalDual(both, sides.outer.subset), inverse)
+        plan, subset = support.invert(PrimalDual(found.plan, sides.outer.subset), inverse)
         clock.lap("recover")
-        exact = self.plan == "lossless"
-        claim = Guarantee.LOSSLESS if exact else Guarantee.APPROXIMATE
-        return Answer(plan, claim, subset, details=details)
+        details = {"tau": self.tau, "plan": self.plan, **found.details}
+        answer = replace(found, plan=plan, subset=subset, details=details)
+        return self._handed_over(problem, clock, answer) if plan is None else answer
 
-    def _handed_over(
-        self, problem: Problem, clock: Stopwatch, failed: Answer, details: dict[str, Any]
-    ) -> Answer:
+    def _joined(self, problem: Problem, sides: Sides) -> Answer:
+        """Both systems, solved and joined."""
+        solve = self._lossless if self.plan == "lossless" else self._published
+        outer, inner = map(solve, sides)
+        plan = SlacknessPlan(problem, sides.outer.subset, outer.plan, inner.plan)
+        details = outer.details | inner.details | self._guarantee(outer, inner)
+        return Answer(plan, self.promise, details=details)
+
+    def _handed_over(self, problem: Problem, clock: Stopwatch, failed: Answer) -> Answer:
         """What the fallback answers; without one that takes the problem, why there is no plan."""
         if self.fallback is None:
-            return replace(failed, details=details)
+            return failed
         capability, name = self.fallback.supports(problem), self.fallback.name
         if not capability:
             reason = f"{failed.message} Nor does the fallback {name} take it: {capability.reason}."
-            return replace(failed, message=reason, details=details)
+            return replace(failed, message=reason)
         answer = self.fallback.answer(problem, clock)
         message = f"{failed.message} Handed over to the fallback {name}. {answer.message}"
-        details |= {"fallback": name, **answer.details}
+        details = {**failed.details, "fallback": name, **answer.details}
         return replace(answer, message=message.rstrip(), details=details)
 
     def divide(self, problem: Problem) -> Sides:
@@ -258,30 +256,32 @@ class GlobalResolution(SystemSolver):
             "acceptance_guarantee": 10.0 * self.tau,
         }
 
-    def _solve(self, side: Side) -> SolvedSystem:
-        return self._lossless(side) if self.plan == "lossless" else self._published(side)
-
     def _lossless(self, side: Side, worst: float = 0.0) -> SolvedSystem:
         """Solve one system over buckets of tokens; a gradient up to `worst` will do, if it must."""
-        draft = iid_drafts(side.problem).draft
-        assert side.ratios is not None, "the drafts are i.i.d."
+        draft = side.draft
         tokens, taken, ignored = _served(draft, side.wanted, side.subset, side.inside, side.ratios)
         limits = self.max_iterations, self.newton_steps
         spare = SPARED * (side.mass - taken) if side.inside else 0.0
         if self.newton_steps and spare > 3.0 * self.tau:
             # Tuples to be rejected anyway can take more than is wanted: few buckets, scaled down.
-            try:
-                buckets = self._buckets(side, draft, tokens, spare).raised()
-                # Mostly the starting point will do.
-                for quick in ((0, 0), (0, min(self.newton_steps, QUICK_STEPS))):
-                    found = self._fitted(
-                        side, buckets, ignored, taken, 5.0 * self.tau, quick, np.inf
-                    )
-                    if found.deviation <= 5.0 * self.tau:
-                        return found
-            except Stopped:
-                pass
-        buckets = self._buckets(side, draft, tokens, 3.0 * self.tau)
+            buckets = self._buckets(side, draft, tokens, spare)
+            # Mostly the starting point will do.
+            quick_steps = (0, min(self.newton_steps, QUICK_STEPS))
+            for steps in quick_steps if buckets.mismatch <= spare else ():
+                found = self._fitted(
+                    side, buckets.raised(), ignored, taken, 5.0 * self.tau, (0, steps), np.inf
+                )
+                if found.deviation <= 5.0 * self.tau:
+                    return found
+        limit = 3.0 * self.tau
+        buckets = self._buckets(side, draft, tokens, limit)
+        if buckets.mismatch > limit:
+            raise Stopped(
+                Status.TRUNCATION_LIMIT,
+                f"{side.name} system: {len(buckets)} variables, the most for n = {side.problem.n}, "
+                f"leave a mismatch of {buckets.mismatch:.2e}, above 3 tau = {limit:.2e} by a "
+                f"factor {buckets.mismatch / limit:.2f}.",
+            )
         tolerance = 5.0 * self.tau - buckets.mismatch
         return self._fitted(side, buckets, ignored, taken, tolerance, limits, worst)
 
@@ -298,17 +298,16 @@ class GlobalResolution(SystemSolver):
         """Minimise over buckets, and scale what they get to what is wanted, `taken` in all."""
         n, slack = side.problem.n, float(side.inside)
         start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
-        minimum, given, function, details = self._minimise(
+        minimum, function, details = self._minimise(
             side, buckets, ignored, tolerance, limits, start, worst
         )
         sets = function.terms if isinstance(function, LogSumExp) else None
-        plan = SoftmaxSystem(side, given, buckets, minimum.alpha, sets)
+        plan = SoftmaxSystem(side, minimum.given, buckets, minimum.alpha, sets)
         return SolvedSystem(plan, max(0.0, taken - float(plan.kept.sum())), details)
 
     def _published(self, side: Side) -> SolvedSystem:
         """Solve one system over its truncation set (Theorems 6.4 and 6.5)."""
-        drafts = iid_drafts(side.problem)
-        draft, n = drafts.draft, drafts.n
+        draft, n = side.draft, side.problem.n
         tokens, left_out = truncation(draft, n, side.accepting, side.ignored, self.tau)
         limit = self.limit(n)
         if tokens.size > limit:
@@ -323,9 +322,7 @@ class GlobalResolution(SystemSolver):
         limits = self.max_iterations, self.newton_steps
         tolerance = 5.0 * self.tau - 3.0 * left_out
         start = np.zeros(tokens.size)
-        minimum, _, _, details = self._minimise(
-            side, buckets, side.ignored, tolerance, limits, start
-        )
+        minimum, _, details = self._minimise(side, buckets, side.ignored, tolerance, limits, start)
         plan = PublishedSystem(side, minimum.alpha, tokens, left_out)
         details[f"{side.name}_left_out"] = left_out
         return SolvedSystem(plan, 3.0 * left_out + minimum.gradient_norm, details)
@@ -333,21 +330,14 @@ class GlobalResolution(SystemSolver):
     def _buckets(
         self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float
     ) -> Buckets:
+        """Put tokens into buckets; with the most allowed, the mismatch may exceed the tolerance."""
         n = side.problem.n
         limit = self.limit(n)
         # No token is drafted more often; what rounding adds would be a ratio beyond all numbers.
         wanted = np.minimum(side.wanted, n * draft)
         if tokens.size <= limit and set_count(tokens.size, n)[0] <= FEW_TERMS:
             return singletons(draft, wanted, tokens)
-        buckets = into_buckets(draft, wanted, tokens, tolerance, limit)
-        if buckets.mismatch > tolerance:
-            raise Stopped(
-                Status.TRUNCATION_LIMIT,
-                f"{side.name} system: {len(buckets)} variables, the most for n = {n}, leave a "
-                f"mismatch of {buckets.mismatch:.2e}, above 3 tau = {tolerance:.2e} by a factor "
-                f"{buckets.mismatch / tolerance:.2f}.",
-            )
-        return buckets
+        return into_buckets(draft, wanted, tokens, tolerance, limit)
 
     def _minimise(
         self,
@@ -358,10 +348,10 @@ class GlobalResolution(SystemSolver):
         limits: tuple[int, int],
         start: FloatArray,
         worst: float = 0.0,
-    ) -> tuple[Minimum, FloatArray, ConvexFunction, dict[str, Any]]:
+    ) -> tuple[Minimum, ConvexFunction, dict[str, Any]]:
         """Find the variables, and what they give to each bucket."""
         n, slack = side.problem.n, float(side.inside)
-        count = set_count(len(buckets), n)[0]
+        count = set_count(buckets.draft.size, n)[0]
         function: ConvexFunction = (
             LogSumExp(list_sets(buckets.draft, n, ignored), buckets.wanted, slack)
             if count <= LISTED_TERMS
@@ -371,10 +361,11 @@ class GlobalResolution(SystemSolver):
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)
             minimum = solve_convex(rough, start, tolerance - COARSE, *limits)
+            given = function.evaluate(minimum.alpha)[1]
+            norm = l1_norm(given - buckets.wanted)
+            minimum = minimum._replace(given=given, gradient_norm=norm)
         else:
             minimum = solve_convex(function, start, tolerance, *limits)
-        given = function.given(minimum.alpha)
-        minimum = minimum._replace(gradient_norm=l1_norm(given - buckets.wanted))
         if minimum.gradient_norm > max(tolerance, worst):
             raise Stopped(
                 Status.ITERATION_LIMIT,
@@ -384,14 +375,15 @@ class GlobalResolution(SystemSolver):
                 f"{minimum.gradient_norm / tolerance:.2f}: raise max_iterations or newton_steps, "
                 "or raise tau.",
             )
+        name = side.name
         details = {
-            f"{side.name}_variables": len(buckets),
-            f"{side.name}_terms": count,
-            f"{side.name}_gradient_norm": minimum.gradient_norm,
-            f"{side.name}_iterations": minimum.iterations,
-            f"{side.name}_newton_steps": minimum.newton_steps,
+            f"{name}_variables": buckets.draft.size,
+            f"{name}_terms": count,
+            f"{name}_gradient_norm": minimum.gradient_norm,
+            f"{name}_iterations": minimum.iterations,
+            f"{name}_newton_steps": minimum.newton_steps,
         }
-        return minimum, given, function, details
+        return minimum, function, details
 
 
 @compiled

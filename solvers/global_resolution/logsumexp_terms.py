@@ -40,16 +40,14 @@ class LogSumExp:
     wanted: FloatArray
     slack: float
 
-    def value_and_gradient(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        """Value, and gradient of shape (G,); O(nnz)."""
+    def evaluate(self, alpha: FloatArray) -> tuple[float, FloatArray]:
+        """Value, and mass that each variable gets, shape (G,); the gradient is this less `wanted`.
+
+        O(nnz).
+        """
         sets = self.terms
         value, given = _evaluate(sets.members, sets.offsets, sets.mass, alpha, self.slack)
-        return value - float(self.wanted @ alpha), given - self.wanted
-
-    def given(self, alpha: FloatArray) -> FloatArray:
-        """Mass that each variable gets, shape (G,); the gradient is this less `wanted`."""
-        sets = self.terms
-        return _evaluate(sets.members, sets.offsets, sets.mass, alpha, self.slack)[1]
+        return value - float(self.wanted @ alpha), given
 
     def hessian(self, alpha: FloatArray) -> FloatArray:
         """Hessian, shape (G, G); O(sum of squared set sizes)."""

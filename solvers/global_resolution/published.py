@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.drafts.token_sets import list_sets, set_count
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.reductions.complementary_slackness import Side
-from otlp.reductions.subset_selection import iid_drafts
 from otlp.solvers.global_resolution.softmax import accepted_shares, softmax_by_set
 
 ENUMERATED_SETS = 500_000
@@ -39,14 +37,13 @@ class PublishedSystem(Plan):
     def __init__(self, side: Side, alpha: FloatArray, truncated: IntArray, left_out: float) -> None:
         super().__init__(side.problem)
         self.side, self.slack = side, float(side.inside)
-        self.draft, self.alpha = iid_drafts(side.problem).draft, np.zeros(side.subset.size)
+        self.draft, self.alpha = side.draft, np.zeros(side.subset.size)
         self.alpha[truncated] = alpha
         self.truncated, self.left_out = truncated, left_out
         left = side.wanted if side.inside else side.problem.target - side.wanted
         left = np.where(side.subset, 0.0, left)
         self.residual = residual_distribution(left, 0.0) if left.any() else side.problem.target
 
-    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan, C(., tuple) normalised; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
@@ -56,7 +53,6 @@ class PublishedSystem(Plan):
         np.add.at(law, tokens, accepted)
         return law
 
-    @own_float_errors
     def marginals(self) -> Marginals:
         """Sum over all token sets where they can be listed, else over those inside T.
 

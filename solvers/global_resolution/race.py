@@ -61,14 +61,16 @@ class Race:
     slack: float
     step: float = 0.25
 
-    def value_and_gradient(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        """Value, and gradient of shape (G,); O(G n^2) for each of about 100 nodes."""
-        value, given = self._evaluate(alpha)
-        return value - float(self.wanted @ alpha), given - self.wanted
+    def evaluate(self, alpha: FloatArray) -> tuple[float, FloatArray]:
+        """Value, and mass that each variable gets, shape (G,); the gradient is this less `wanted`.
 
-    def given(self, alpha: FloatArray) -> FloatArray:
-        """Mass that each variable gets, shape (G,)."""
-        return self._evaluate(alpha)[1]
+        O(G n^2) for each of about 100 nodes.
+        """
+        fastest, nodes = _nodes(alpha, self.slack, self.step)
+        value, given = _evaluate(
+            self.draft, self.n, self.ignored, alpha, self.slack, fastest, nodes
+        )
+        return value - float(self.wanted @ alpha), given
 
     def hessian(self, alpha: FloatArray) -> FloatArray:
         """Hessian to about 1e-3 of each entry, shape (G, G); O(G n^2 + G^2 n) a node.
@@ -77,10 +79,6 @@ class Race:
         """
         _, nodes = _nodes(alpha, self.slack, NEWTON_STEP)
         return _hessian(self.draft, self.n, self.ignored, alpha, self.slack, nodes)
-
-    def _evaluate(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        fastest, nodes = _nodes(alpha, self.slack, self.step)
-        return _evaluate(self.draft, self.n, self.ignored, alpha, self.slack, fastest, nodes)
 
 
 @compiled

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
 from otlp.reductions.complementary_slackness import Side
-from otlp.reductions.subset_selection import iid_drafts
 from otlp.reductions.truncation import Buckets
 
 
@@ -48,14 +46,12 @@ class SoftmaxSystem(Plan):
         super().__init__(side.problem)
         self.side, self.labels, self.alpha, self.sets = side, buckets.labels, alpha, sets
         self.slack = float(side.inside)
-        draft = iid_drafts(side.problem).draft
         self.raw, self.kept, left = _scaled(
-            side.wanted, given, buckets.labels, draft, buckets.draft
+            side.wanted, given, buckets.labels, side.draft, buckets.draft
         )
         rest = float(left.sum())
         self.residual = left / rest if rest > 0.0 else side.problem.target
 
-    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
@@ -66,7 +62,6 @@ class SoftmaxSystem(Plan):
             result[token] += given
         return result
 
-    @own_float_errors
     def marginals(self) -> Marginals:
         """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
         rejected = max(0.0, self.side.mass - float(self.kept.sum()))
@@ -81,7 +76,7 @@ class SoftmaxSystem(Plan):
         tokens = np.flatnonzero(self.labels >= 0)
         accept = np.zeros(self.alpha.size)
         accept[self.labels[tokens]] = self._factors(tokens)
-        taken = sum_by(sets.rows, share * accept[sets.members], len(sets))
+        taken = sum_by(sets.rows, share * accept[sets.members], sets.mass.size)
         refused = sets.mass * np.maximum(1.0 - taken, 0.0)
         shown = sum_by(sets.members, refused[sets.rows], accept.size)
         lucky = np.zeros(self.kept.size)
@@ -139,14 +134,16 @@ def accepted_shares(
 
 def softmax_by_set(sets: TokenSets, alpha: FloatArray, slack: float) -> FloatArray:
     """e^alpha / (slack + sum of e^alpha) in each of many sets, shape (nnz,), without overflow."""
-    if len(sets) == 0:
+    count = sets.mass.size
+    if count == 0:
         return np.empty(0)
+    rows = sets.rows
     peak = np.maximum.reduceat(alpha[sets.members], sets.offsets[:-1])
     if slack:
         peak = np.maximum(peak, 0.0)
-    weight: FloatArray = np.exp(alpha[sets.members] - peak[sets.rows])
-    total = sum_by(sets.rows, weight, len(sets))
+    weight: FloatArray = np.exp(alpha[sets.members] - peak[rows])
+    total = sum_by(rows, weight, count)
     if slack:
         total += slack * np.exp(-peak)
-    weight /= total[sets.rows]
+    weight /= total[rows]
     return weight

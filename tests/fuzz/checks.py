@@ -15,13 +15,9 @@ from tests.fuzz.batched import check_batched
 from tests.fuzz.instance import Instance
 from tests.fuzz.oracle import MOST_TOKENS, Truth, truth
 from tests.fuzz.wrong import Wrong, expect
+from tests.instances import exact_solvers
 
 FloatArray = npt.NDArray[np.float64]
-
-EXACT = frozenset(
-    ("auto", "greedy", "hub", "linear-program", "martingale", "max-flow", "random-ranks")
-) | {"slackness", "speculative-sampling"}
-"""Solvers that must find the optimum of what they support."""
 
 LOSSLESS = 1e-9
 OPTIMAL = 1e-6
@@ -130,13 +126,13 @@ def _check_promise(instance: Instance, solution: otlp.Solution, optimum: float) 
     reached = solution.guarantee
     if solution.status is otlp.Status.TIME_LIMIT and "time_limit" in options:
         return
-    if name in EXACT:
-        expect(reached is otlp.Guarantee.OPTIMAL, "an exact solver did not solve", said)
-    elif name == "orderings":
+    if name == "orderings":
         gap = options.get("gap", OPTIMAL)
         expect(reached >= otlp.Guarantee.LOSSLESS, "orderings lost the law", said)
         limited = options.get("max_iterations", 1000) < 1000 or gap < 1e-11
         expect(limited or solution.gap <= gap + LOSSLESS, "orderings stopped early", said)
+    elif name in exact_solvers():
+        expect(reached is otlp.Guarantee.OPTIMAL, "an exact solver did not solve", said)
     elif name == "global-resolution":
         tau = options.get("tau", 1e-3)
         if solution.plan is None:

@@ -8,21 +8,28 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+import otlp
+from otlp.solvers import SOLVERS
 from tests.fuzz.instance import FORMS, TORCH_FORMS, Instance, Vector
 from tests.fuzz.oracle import normalised
 
 FloatArray = npt.NDArray[np.float64]
 
-GENERAL = ("linear-program", "max-flow", "slackness", "orderings", "naive", "auto")
-SOLVERS_OF = {
-    "iid": (*GENERAL, "k-seq", "recursive-rejection", "martingale", "global-resolution"),
-    "independent": (*GENERAL, "recursive-rejection"),
-    "without-replacement": (*GENERAL, "random-ranks", "recursive-rejection"),
-    "greedy": (*GENERAL, "greedy"),
-    "hub": (*GENERAL, "hub"),
-    "explicit": GENERAL,
+PAIRS = {
+    "iid": otlp.IID([0.5, 0.5], 2),
+    "independent": otlp.Independent([[0.5, 0.5], [0.4, 0.6]]),
+    "without-replacement": otlp.WithoutReplacement([0.5, 0.5], 2),
+    "greedy": otlp.Greedy([0.5, 0.5], 2),
+    "hub": otlp.Hub([0.5, 0.5]),
+    "explicit": otlp.Explicit([[0, 1], [1, 1]], [0.5, 0.5]),
 }
-EVERY = sorted({name for names in SOLVERS_OF.values() for name in names} | {"speculative-sampling"})
+SOLVERS_OF = {
+    scheme: tuple(
+        name for name, kind in SOLVERS.items() if kind().supports(otlp.Problem([0.5, 0.5], pair))
+    )
+    for scheme, pair in PAIRS.items()
+}
+EVERY = sorted(SOLVERS)
 BATCHED = ("verify", "speculative_sampling", "recursive_rejection", "k_seq")
 DIFFERENT = ("hub", "greedy", "without-replacement")
 """Schemes whose drafts are different tokens."""

@@ -87,7 +87,8 @@ def test_completion_offers_every_package() -> None:
 def test_names_for_editors_are_the_solvers_and_their_options() -> None:
     from typing import get_args, get_type_hints
 
-    from otlp.solvers.by_name import SOLVERS, Options, SolverName, option_names
+    from otlp.solvers.by_name import Options, option_names
+    from otlp.solvers.table import SOLVERS, SolverName
 
     assert get_args(SolverName) == tuple(SOLVERS)
     held = {name for kind in SOLVERS.values() for name in option_names(kind)}

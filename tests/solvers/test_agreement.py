@@ -15,28 +15,26 @@ from otlp.solvers import (
     MaxFlow,
     Orderings,
     RandomRanks,
+    RecursiveRejection,
     Slackness,
     Solver,
     make_solver,
 )
+from otlp.solvers.solver import ClosedForm
 from tests.instances import (
     DEGENERATE,
     SCHEMES,
+    SMALL,
     TOLERANCE,
     brute_force_optimum,
     check_exact_acceptance,
     check_solution,
+    exact_solvers,
     large,
+    supported,
 )
 from tests.solvers.global_resolution.test_global_resolution import language_like
 
-CLOSED_FORM = ("hub", "greedy", "speculative-sampling")
-RULES = ("naive", "recursive-rejection", "k-seq", *CLOSED_FORM)
-"""Published rules: their acceptance is exactly what they claim."""
-EXACT = (
-    "auto", "linear-program", "max-flow", "slackness", "martingale", "orderings", "random-ranks",
-    *CLOSED_FORM,
-)  # fmt: skip
 WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
     "the full program": LinearProgram("full"),
     "orderings to 1e-10": Orderings(gap=1e-10),
@@ -60,7 +58,7 @@ def check(way: str, problem: otlp.Problem) -> None:
     if solver.promise >= Guarantee.LOSSLESS:
         check_prepared(solver, solution.plan)
     optimum, rounding = brute_force_optimum(problem), 1e-9
-    if solver.name in RULES:
+    if isinstance(solver, ClosedForm | RecursiveRejection):
         rounding = 1e-12
         check_exact_acceptance(solution)
     elif isinstance(solver, Orderings | RandomRanks):
@@ -70,7 +68,7 @@ def check(way: str, problem: otlp.Problem) -> None:
         check_solution(solution)
     assert solution.acceptance <= optimum + rounding
     assert solution.upper_bound >= optimum - rounding
-    if solver.name not in EXACT:
+    if solver.name not in exact_solvers():
         assert solution.guarantee is Guarantee.LOSSLESS
         return
     assert solution.guarantee is Guarantee.OPTIMAL
@@ -129,7 +127,6 @@ def test_networks_reach_the_optimum_of_larger_problems(
     assert abs(solution.gap) <= 1e-10 and solution.marginal_error <= 1e-12
 
 
-def test_the_table_is_complete() -> None:
-    """A new solver says here whether it is exact."""
-    heuristic = {"global-resolution", "k-seq", "recursive-rejection", "naive"}
-    assert set(SOLVERS) == set(EXACT) | heuristic
+def test_every_scheme_has_an_exact_solver() -> None:
+    solved = {name for name, solver in supported(SMALL) if solver in exact_solvers() - {"auto"}}
+    assert solved == set(SMALL) and "naive" not in exact_solvers()

@@ -15,7 +15,14 @@ import otlp
 from otlp.reductions import FlowNetwork, MergeTuples, NetworkReduction, Relaxation
 from otlp.solvers import SOLVERS, MaxFlow, Slackness, make_solver
 from otlp.solvers.engines import FLOW_ENGINES
-from tests.instances import DEGENERATE, brute_force_optimum, check_solution, large, problems
+from tests.instances import (
+    DEGENERATE,
+    brute_force_optimum,
+    check_solution,
+    exact_solvers,
+    large,
+    problems,
+)
 from tests.processes import run_python
 
 
@@ -174,7 +181,6 @@ def random_problem(seed: int) -> otlp.Problem:
 
 
 EXACT_TO = {"auto": 1e-6, "orderings": 1e-6, "random-ranks": 1e-6}
-HEURISTIC = {"global-resolution", "k-seq", "recursive-rejection", "naive"}
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -196,6 +202,6 @@ def test_all_solvers_and_engines_agree_on_200_random_problems(engine: str, block
             assert solution.marginal_error <= 1e-9, where
             assert solution.acceptance <= optimum + 1e-8, where
             assert solution.upper_bound >= optimum - 1e-8, where
-            if solver.name not in HEURISTIC:
+            if solver.name in exact_solvers():
                 assert solution.guarantee is otlp.Guarantee.OPTIMAL, where
                 assert solution.acceptance >= optimum - EXACT_TO.get(solver.name, 1e-8), where

@@ -1,0 +1,49 @@
+"""The table of solvers: each has its file in this folder and, here, its class and its name."""
+
+import typing as _typing
+
+from otlp.solvers.auto import Auto as Auto
+from otlp.solvers.global_resolution import GlobalResolution as GlobalResolution
+from otlp.solvers.greedy import GreedySolver as GreedySolver
+from otlp.solvers.hub import HubSolver as HubSolver
+from otlp.solvers.k_seq import KSeq as KSeq
+from otlp.solvers.linear_program import LinearProgram as LinearProgram
+from otlp.solvers.martingale import Martingale as Martingale
+from otlp.solvers.max_flow import MaxFlow as MaxFlow
+from otlp.solvers.naive import Naive as Naive
+from otlp.solvers.orderings import Orderings as Orderings
+from otlp.solvers.random_ranks import RandomRanks as RandomRanks
+from otlp.solvers.recursive_rejection import RecursiveRejection as RecursiveRejection
+from otlp.solvers.slackness import Slackness as Slackness
+from otlp.solvers.solver import Solver as Solver
+from otlp.solvers.speculative_sampling import SpeculativeSampling as SpeculativeSampling
+
+SolverName: _typing.TypeAlias = _typing.Literal[
+    "auto",
+    "linear-program",
+    "max-flow",
+    "slackness",
+    "global-resolution",
+    "martingale",
+    "random-ranks",
+    "orderings",
+    "greedy",
+    "hub",
+    "speculative-sampling",
+    "k-seq",
+    "recursive-rejection",
+    "naive",
+]
+"""The keys of `SOLVERS`, for editors and type checkers, in the order that commands show."""
+
+_classes = {getattr(kind, "name", ""): kind for kind in vars().copy().values()}
+
+SOLVERS: dict[str, type[Solver]] = {name: _classes[name] for name in _typing.get_args(SolverName)}
+"""All solvers by name, as types: call one, with its options or without.
+
+Examples
+--------
+>>> from otlp.solvers import SOLVERS
+>>> sorted(SOLVERS)[:3], SOLVERS["k-seq"].__name__
+(['auto', 'global-resolution', 'greedy'], 'KSeq')
+"""
