@@ -103,7 +103,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     method, status, message = "no plan", answer.status, answer.message
     guarantee, interval = Guarantee.NONE, None
     upper_bound = 1.0 if subset is None else problem.dual_value(subset)
-    clock.lap("bound")
+    clock.charge("bound")
     if answer.plan is not None:
         marginals = _marginals(problem, solver, answer.plan)
         acceptance = float(marginals.acceptance.sum())
@@ -112,11 +112,11 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         interval = marginals.interval or (acceptance, acceptance)
         finite = bool(np.isfinite(acceptance + marginal_error))
         lossless = finite and marginal_error <= LOSSLESS_TOLERANCE
-        clock.lap("marginals")
+        clock.charge("marginals")
         if subset is None:
             optimal = answer.claim in (None, Guarantee.OPTIMAL) and lossless and not estimated
             upper_bound, subset = _bound(problem, acceptance, optimal)
-            clock.lap("bound")
+            clock.charge("bound")
         proved = Guarantee.APPROXIMATE
         if lossless:
             gap = upper_bound - acceptance
@@ -133,7 +133,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             )
         if failure and status is Status.SOLVED:
             status, message = Status.CERTIFICATE_FAILED, f"{failure}. {message}".rstrip()
-    clock.lap("marginals")
+    clock.charge("marginals")
     return Solution(
         solver=solver,
         status=status,

@@ -155,14 +155,14 @@ PARTS = tuple(field.name for field in fields(Timings))
 
 
 class Stopwatch:
-    """Adds the time since the last lap to one part."""
+    """Charges the time of a solve to its parts."""
 
     def __init__(self) -> None:
         self._last, self._loaded = perf_counter(), _loading.get()
         self._seconds = dict.fromkeys(PARTS, 0.0)
 
-    def lap(self, part: str) -> None:
-        """Charge the time since the last lap to `part`, a field of `Timings`, or to `load`."""
+    def charge(self, part: str) -> None:
+        """Charge the time since the last charge to `part`, a field of `Timings`, or to `load`."""
         now, loaded = perf_counter(), _loading.get()
         loading = loaded - self._loaded
         self._seconds[part] += now - self._last - loading

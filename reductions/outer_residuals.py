@@ -62,7 +62,7 @@ def outer_masses(
 def level_masses(
     target: FloatArray, draft: FloatArray, n: int, subset: Mask, ratios: IntArray
 ) -> FloatArray:
-    """Solve Theorem 6.1 by a level: p_i = min(p(i), C q(i)), for i.i.d. drafts.
+    """Solve Theorem 6.1 by a water-filling level: p_i = min(p(i), C q(i)), for i.i.d. drafts.
 
     Not in the paper.  Theorem 6.2 gives vertices, where as many constraints as can be are tight;
     a tight constraint sends the variables of the convex solver to infinity.  This solution lies

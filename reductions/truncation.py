@@ -17,7 +17,7 @@ from otlp.numerics.compiled import REASSOCIATE, compiled
 from otlp.numerics.inclusion import inclusion_probability
 
 MOST_CUTS = 2**40
-"""Finer cuts of the ratio than this would only split hairs of rounding."""
+"""Finer cuts of the ratio than this would tell rounding errors apart."""
 
 
 def truncation(

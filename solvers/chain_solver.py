@@ -38,7 +38,7 @@ class ChainSolver(Solver):
     def run(self, reduced: Any, clock: Stopwatch) -> tuple[PrimalDual, Mapping[str, object]]:
         """Solve what the chain gives: the answer to it, and details for the `Solution`.
 
-        The time since the chain, or the last lap of the clock, goes to "solve".
+        The time since the chain, or the clock's last charge, goes to "solve".
 
         Raises
         ------
@@ -54,10 +54,10 @@ class ChainSolver(Solver):
             for reduction in self.reduction.reductions:
                 reduced, inverse = reduction.apply(reduced)
                 way_back.append((reduction, inverse))
-                clock.lap(reduction.part)
+                clock.charge(reduction.part)
             found, details = self.run(reduced, clock)
-        clock.lap("solve")
+        clock.charge("solve")
         for reduction, inverse in reversed(way_back):
             found = reduction.invert(found, inverse)
-        clock.lap("recover")
+        clock.charge("recover")
         return Answer(found.primal, Guarantee.OPTIMAL, found.dual, details=details)

@@ -21,32 +21,40 @@ from otlp.errors import Capability
 from otlp.numerics.ascending import low_bits
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
-from otlp.numerics.running_sum import accumulate
+from otlp.numerics.prefix_sums import accumulate
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.score_plan import IndexArray, ScorePlan, Swaps
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
-LEAST, MOST = 2.0**-960, 2.0**960
+LEAST_RATIO, MOST_RATIO = 2.0**-960, 2.0**960
 """Ratios p/q are kept within these, so that they are normal numbers."""
 
-LIGHTEST = LEAST
+LEAST_MASS = LEAST_RATIO
 """A group of less mass keeps its own cell: its products with differences of means would be
 subnormal, so that shares made of them mean nothing.  That costs no more than the mass itself."""
 
-SAME = 1.0 + 2.0**-44
+EQUAL_RATIOS = 1.0 + 2.0**-44
 """Ratios p/q within this factor may be taken to be equal; that costs less than 1e-13."""
 
 BLOCK = 64
 """Prefixes that one bound rules out together."""
 
-RATIO, TARGET, DRAFT, ENDS, LOW_SHARE, HIGH_SHARE, MEAN = range(7)
-"""Rows of the scratch of floats: p/q (as keys at first, and at last y/q of the groups); p (then
-its running sums, then what each group's mean lacks); q (then the groups' mass); ends of the
-cells; the shares of the swaps; means of W on the cells."""
+# Rows of the scratch of floats, by what they hold at each step: tokens to be sorted, tokens in
+# order of p/q, groups of tokens with equal levels y/q.  A row is overwritten by its next content.
+KEY = RATIO = LEVEL = 0
+"""p/q with the token in its low bits; p/q, ascending; y/q of each group."""
+P = P_SUM = DEFICIT = 1
+"""p; its prefix sums; mass times what the mean of W on the group's own cell falls short of y/q."""
+Q = MASS = 2
+"""q; the mass of each group."""
+Q_SUM = EDGE = 3
+"""Prefix sums of q, from 0; the ends of the groups' cells."""
+LOW_SHARE, HIGH_SHARE, MEAN = 4, 5, 6
+"""Shares of the two groups of each swap; the mean of W on each group's own cell."""
 
-ORDER, LOW, HIGH = range(3)
+ORDER, LOW, HIGH = 0, 1, 2
 """Rows of the scratch of indices: tokens in order of p/q; the two groups of each swap."""
 
 
@@ -87,15 +95,15 @@ class Martingale(Solver):
         return problem.vocab_size
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Sort, find the levels, swap."""
+        """Sort by p/q, find the water-filling levels, couple scores by swaps of cells."""
         assert isinstance(problem.drafts, IID)
         target, draft = problem.target, problem.drafts.draft
         work, index = _scratch(draft.size)
-        size = _write_keys(target, draft, work[RATIO])
-        work[RATIO, :size].sort()
+        size = _write_keys(target, draft, work[KEY])
+        work[KEY, :size].sort()
         if not _unpack(target, draft, work, index[ORDER], size):
             again = work[RATIO, :size].argsort()
-            for row in (RATIO, TARGET, DRAFT):
+            for row in (RATIO, P, Q):
                 work[row, :size] = work[row, again]
             index[ORDER, :size] = index[ORDER, again]
         subset, group = np.zeros(draft.size, np.bool_), np.zeros(draft.size, np.int32)
@@ -121,7 +129,7 @@ def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
     Returns
     -------
     work : ndarray, shape (7, V + 1)
-        Rows `RATIO` to `MEAN`.
+        Rows `KEY` to `MEAN`.
     index : ndarray, shape (4, V + 1), int32
         Rows `ORDER` to `HIGH`; the last is not used.
     """
@@ -153,15 +161,15 @@ def _unpack(
     If their ratios differ by little more than rounding, they are made equal.  The others are
     inserted in their places, unless they are so many that sorting again is faster.
     """
-    ratio, p, q = work[RATIO], work[TARGET], work[DRAFT]
-    raw = ratio.view(np.int64)
+    ratio, p, q = work[RATIO], work[P], work[Q]
+    raw = work[KEY].view(np.int64)
     mask = low_bits(target.size)
     moves = 0
     for k in range(size):
         i = raw[k] & mask
         own = _ratio(target[i], draft[i])
         at = k
-        if k > 0 and ratio[k - 1] <= own * SAME:
+        if k > 0 and ratio[k - 1] <= own * EQUAL_RATIOS:
             own = max(own, ratio[k - 1])
         while at > 0 and ratio[at - 1] > own and moves < size:
             order[at], ratio[at], p[at], q[at] = order[at - 1], ratio[at - 1], p[at - 1], q[at - 1]
@@ -173,7 +181,7 @@ def _unpack(
 
 @compiled(error_model="numpy")
 def _ratio(p: float, q: float) -> float:
-    return min(max(p / q, LEAST), MOST)
+    return min(max(p / q, LEAST_RATIO), MOST_RATIO)
 
 
 @compiled(error_model="numpy")
@@ -191,37 +199,38 @@ def _solve_sorted(
 
     Writes H* and the group of each token over zeros, and y.
     """
-    ratio, p, q = work[RATIO][:size], work[TARGET][:size], work[DRAFT][:size]
-    below, order = work[ENDS][: size + 1], index[ORDER][:size]
-    below[0] = 0.0
+    ratio, q, order = work[RATIO][:size], work[Q][:size], index[ORDER][:size]
+    q_sum, p_sum = work[Q_SUM][: size + 1], work[P_SUM][:size]
+    q_sum[0] = 0.0
     for k in range(size):
-        below[k + 1] = q[k]
-    accumulate(below)
-    accumulate(p)
-    delta, length = _best_prefix(below, p, n)
+        q_sum[k + 1] = q[k]
+    accumulate(q_sum)
+    accumulate(p_sum)
+    delta, length = _best_prefix(q_sum, p_sum, n)
     for k in range(length):
         subset[order[k]] = True
-    start, stop = _clip(ratio, q, below, p, delta, n)
+    start, stop = _clip(ratio, q, q_sum, p_sum, delta, n)
     for k in range(size):
         group[order[k]] = min(max(k, start), stop - 1) - start
-    goal = ratio[start:stop]
-    swaps = _swap(below[start : stop + 1], q[start:stop], goal, n, work, index)
+    # of the groups, in whose places they stand now
+    level, mass, edge = ratio[start:stop], q[start:stop], q_sum[start : stop + 1]
+    swaps = _swap(edge, mass, level, n, work, index)
     for i in range(draft.size):
-        selected[i] = draft[i] * goal[group[i]]
+        selected[i] = draft[i] * level[group[i]]
     return stop - start, swaps
 
 
 @compiled(error_model="numpy")
-def _best_prefix(below: FloatArray, wanted: FloatArray, n: int) -> tuple[float, int]:
+def _best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, int]:
     """Max of Q^n - P over prefixes, at least 0, and the length of the prefix."""
     delta, size = 0.0, 0
-    for start in range(0, wanted.size, BLOCK):
-        stop = min(start + BLOCK, wanted.size)
+    for start in range(0, p_sum.size, BLOCK):
+        stop = min(start + BLOCK, p_sum.size)
         # both sums ascend, so this bounds the whole block
-        if _power(below[stop], n) - wanted[start] <= delta:
+        if _power(q_sum[stop], n) - p_sum[start] <= delta:
             continue
         for k in range(start, stop):
-            value = _power(below[k + 1], n) - wanted[k]
+            value = _power(q_sum[k + 1], n) - p_sum[k]
             if value > delta:
                 delta, size = value, k + 1
     return delta, size
@@ -240,18 +249,18 @@ def _power(base: float, n: int) -> float:
 
 @compiled(error_model="numpy")
 def _clip(
-    ratio: FloatArray, q: FloatArray, below: FloatArray, wanted: FloatArray, delta: float, n: int
+    ratio: FloatArray, q: FloatArray, q_sum: FloatArray, p_sum: FloatArray, delta: float, n: int
 ) -> tuple[int, int]:
-    """Merge the tokens at level c into one group, and those at level C into another.
+    """Find the water-filling levels c and C; merge the tokens at each of them into one group.
 
     Parameters
     ----------
     ratio, q : ndarray, shape (K,)
         Overwritten where a merged group stands: with its level, and its mass.
-    below : ndarray, shape (K + 1,)
-        Sums of q before each token, and of all; overwritten with the ends of merged groups.
-    wanted : ndarray, shape (K,)
-        Sums of p up to each token.
+    q_sum : ndarray, shape (K + 1,)
+        Prefix sums of q, from 0; overwritten with the edges of merged groups.
+    p_sum : ndarray, shape (K,)
+        Prefix sums of p.
 
     Returns
     -------
@@ -262,14 +271,14 @@ def _clip(
     floor, stop = 0, size  # tokens before `floor` are at level c
     while floor < stop:
         k = (floor + stop) // 2
-        if ratio[k] * below[k + 1] - wanted[k] >= delta:
+        if ratio[k] * q_sum[k + 1] - p_sum[k] >= delta:
             stop = k
         else:
             floor = k + 1
     start, ceiling = floor, size  # tokens from `ceiling` on are at level C
     while start < ceiling:
         k = (start + ceiling) // 2
-        if (1.0 - wanted[k]) - ratio[k] * (below[size] - below[k + 1]) < delta:
+        if (1.0 - p_sum[k]) - ratio[k] * (q_sum[size] - q_sum[k + 1]) < delta:
             ceiling = k
         else:
             start = k + 1
@@ -277,62 +286,61 @@ def _clip(
     least = ratio[ceiling - 1] if ceiling > floor else 1.0
     if floor > 0:
         start = floor - 1
-        level = min(1.0, (delta + wanted[start]) / below[floor])
-        q[start] = below[floor]
+        level = min(1.0, (delta + p_sum[start]) / q_sum[floor])
+        q[start] = q_sum[floor]
         ratio[start] = min(level, ratio[floor]) if floor < size else level
-        below[start] = 0.0
+        q_sum[start] = 0.0
     if ceiling < size:
         stop = ceiling + 1
-        reached = wanted[ceiling - 1] if ceiling > 0 else 0.0
+        reached = p_sum[ceiling - 1] if ceiling > 0 else 0.0
         accumulate(q[ceiling:])
         q[ceiling] = q[size - 1]
         level = max(1.0, (1.0 - reached - delta) / q[ceiling])
         ratio[ceiling] = max(min(level, float(n)), least)
-        below[stop] = below[size]
+        q_sum[stop] = q_sum[size]
     return start, stop
 
 
 @compiled(error_model="numpy")
 def _swap(
-    edges: FloatArray,
+    edge: FloatArray,
     mass: FloatArray,
-    goal: FloatArray,
+    level: FloatArray,
     n: int,
     work: FloatArray,
     index: IndexArray,
 ) -> int:
-    """Swap cells until W has mean `goal` in every group; count the swaps.
+    """Swap cells until W has mean `level` in every group; count the swaps.
 
-    Groups that need a larger mean swap with later groups that need a smaller one, first come,
-    first served.  What rounding leaves over is taken off the goal.  For `work` and `index` see
+    Groups that need a larger mean swap with later groups that need a smaller one, both in their
+    order.  What rounding leaves over is taken off the level.  For `work` and `index` see
     `_scratch`.
     """
-    # p is no longer needed: `_clip` was the last to read it
-    need, mean = work[TARGET], work[MEAN]
+    deficit, mean = work[DEFICIT], work[MEAN]
     low, low_share = index[LOW], work[LOW_SHARE]
     high, high_share = index[HIGH], work[HIGH_SHARE]
-    power_slopes(edges, n, mean)
+    power_slopes(edge, n, mean)
     swaps, a, share_a = 0, 0, 0.0
     for b in range(mass.size):
-        if mass[b] < LIGHTEST:
-            goal[b] = mean[b]
-        need[b] = mass[b] * (goal[b] - mean[b])
+        if mass[b] < LEAST_MASS:
+            level[b] = mean[b]
+        deficit[b] = mass[b] * (level[b] - mean[b])
         share_b = 0.0
-        while need[b] < 0.0:
-            while a < b and need[a] <= 0.0:
+        while deficit[b] < 0.0:
+            while a < b and deficit[a] <= 0.0:
                 a, share_a = a + 1, 0.0
             if a == b:
                 break
-            gain = min(need[a], -need[b])
+            gain = min(deficit[a], -deficit[b])
             moved = gain / (mean[b] - mean[a])
             share_a += moved / mass[a]
             share_b += moved / mass[b]
             low[swaps], low_share[swaps] = a, share_a
             high[swaps], high_share[swaps] = b, share_b
             swaps += 1
-            need[a] -= gain
-            need[b] += gain
+            deficit[a] -= gain
+            deficit[b] += gain
     for g in range(mass.size):
-        if need[g] != 0.0:
-            goal[g] -= need[g] / mass[g]
+        if deficit[g] != 0.0:
+            level[g] -= deficit[g] / mass[g]
     return swaps

@@ -172,7 +172,7 @@ class Orderings(Solver):
         """Find the mixture on the tokens that can be drafted."""
         small, inverse = Support().apply(problem)
         drafts = small.drafts
-        clock.lap("reduce")
+        clock.charge("reduce")
         try:
             with deadline(self.time_limit):
                 found = minimum_norm(
@@ -184,10 +184,10 @@ class Orderings(Solver):
                 )
         except TimeoutError as late:
             raise TimeoutError(f"{late}, before there was one ordering") from late
-        clock.lap("solve")
+        clock.charge("solve")
         plan = OrderingsPlan(small, found.weights, found.orders, found.selection_distribution)
         lifted, subset = Support().invert(PrimalDual(plan, found.subset), inverse)
-        clock.lap("recover")
+        clock.charge("recover")
         message = ""
         if found.stopped != "gap":
             message = (

@@ -5,7 +5,7 @@ often or too seldom; one of each kind swap parts of their places, as i.i.d. draf
 (`otlp.solvers.martingale`): arrivals in an exponential race, as if each could arrive often.  Of
 the many optimal selections y is the one with y/p as even as possible: on H* it exceeds p,
 elsewhere it falls short, and by as much the swaps may miss it.  A swap moves the chances of the
-other tokens by a little, so what is left is swapped again.
+other tokens by a little: a fixed-point iteration, with Anderson's acceleration, corrects that.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, loaded
 
-DEPTH = 2
-"""Earlier corrections that the next one learns from."""
+HISTORY = 2
+"""Earlier iterates that Anderson's acceleration combines with the last."""
 
-PATIENCE, STALLED = 8, 0.05
-"""So many corrections must leave less than this part of the error, or the swaps have stalled."""
+WINDOW, STALLED = 8, 0.05
+"""In so many iterations the residual must fall below this part of itself, or it has stalled."""
 
-PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
+TIME_FACTORS = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 """Multiples of the usual truncation time, tried in turn where the iteration stalls."""
 
-SURE = 40.0
-"""Of more arrivals than so many, on average, at least one is certain to rounding."""
+MOST_ARRIVALS = 40.0
+"""With a larger mean number of arrivals, there is at least one, to rounding."""
 
 RARE = 1e-300
 """A rate whose time, or a probability whose inverse, may overflow."""
@@ -74,7 +74,7 @@ class RandomRanks(Solver):
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
     measured, not proved: where it stalls, as it may where nearly all tokens are drafted, it begins
-    anew with a longer or shorter race, and where all have stalled, with `Orderings`.
+    anew with another truncation time, and where all have stalled, with `Orderings`.
 
     Examples
     --------
@@ -121,37 +121,41 @@ class RandomRanks(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Swap, and correct the swaps."""
         small, inverse = Support().apply(problem)
-        clock.lap("reduce")
+        clock.charge("reduce")
         target, drafts = small.target, small.drafts
         assert isinstance(drafts, WithoutReplacement)
         best_first = by_ratio(target, drafts.draft)
-        alone = drafts.priority_marginals(best_first)
+        marginals = drafts.priority_marginals(best_first)
         order = best_first[::-1]
         order = order[drafts.draft[order] > 0.0]
-        delta, subset, wanted = _pool(target, order, alone)
-        steps, law = (order, np.ones(order.size)), alone
+        delta, subset, wanted = _isotonic(target, order, marginals)
+        steps, law = (order, np.ones(order.size)), marginals
         least, corrections = _gap(delta, target, law), 0
-        for pace in PACES if least > self.gap else ():
-            mass = np.minimum(pace * _time(drafts.draft, drafts.n) * drafts.draft, SURE)
-            aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
+        for factor in TIME_FACTORS if least > self.gap else ():
+            time = factor * _truncation_time(drafts.draft, drafts.n)
+            arrivals = np.minimum(time * drafts.draft, MOST_ARRIVALS)
+            iterates, residuals, sizes = [wanted], list[FloatArray](), list[float]()
             while least > self.gap and corrections < self.max_iterations:
-                swapped = _swap(mass, order, alone, aims[-1])
+                swapped = _swap(arrivals, order, marginals, iterates[-1])
                 found = drafts._best_ranked(*swapped)
                 corrections += 1
                 gap = _gap(delta, target, found)
                 if gap < least:
                     least, law, steps = gap, found, swapped
-                errors = [*errors[-DEPTH:], wanted - found]
-                sizes.append(float(np.abs(errors[-1]).sum()))
-                if len(sizes) > PATIENCE and sizes[-1] >= STALLED * sizes[-1 - PATIENCE]:
+                residuals = [*residuals[-HISTORY:], wanted - found]
+                sizes.append(float(np.abs(residuals[-1]).sum()))
+                if len(sizes) > WINDOW and sizes[-1] >= STALLED * sizes[-1 - WINDOW]:
                     break
-                aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
-        clock.lap("solve")
+                iterates = [
+                    *iterates[-HISTORY:],
+                    _accelerated(iterates, residuals, drafts.draft),
+                ]
+        clock.charge("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
         plan = RankPlan(small, law, *steps)
         lifted, dual = Support().invert(PrimalDual(plan, subset), inverse)
-        clock.lap("recover")
+        clock.charge("recover")
         solved = least <= self.gap
         ended = "stalled" if corrections < self.max_iterations else "stopped"
         return Answer(
@@ -168,16 +172,18 @@ def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
 
 
-def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
-    """What to aim at next: Anderson's combination of the last aims, each with its error."""
-    changes = np.diff(errors, axis=0)
+def _accelerated(
+    iterates: list[FloatArray], residuals: list[FloatArray], draft: FloatArray
+) -> FloatArray:
+    """The next iterate: Anderson's combination of the last ones, least squares weighted by 1/q."""
+    changes = np.diff(residuals, axis=0)
     weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > RARE)
-    parts = np.linalg.lstsq(weighted @ changes.T, weighted @ errors[-1], rcond=None)[0]
-    found: FloatArray = aims[-1] + errors[-1] - parts @ (np.diff(aims, axis=0) + changes)
+    parts = np.linalg.lstsq(weighted @ changes.T, weighted @ residuals[-1], rcond=None)[0]
+    found: FloatArray = iterates[-1] + residuals[-1] - parts @ (np.diff(iterates, axis=0) + changes)
     return found
 
 
-def _time(draft: FloatArray, n: int) -> float:
+def _truncation_time(draft: FloatArray, n: int) -> float:
     """When about n tokens have arrived, on average; they never all have."""
     count = min(n, np.count_nonzero(draft) - 0.5)
     time = count
@@ -193,45 +199,47 @@ def _time(draft: FloatArray, n: int) -> float:
     return float(time)
 
 
-def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float, Mask, FloatArray]:
+def _isotonic(
+    target: FloatArray, order: IntArray, marginals: FloatArray
+) -> tuple[float, Mask, FloatArray]:
     """1 - alpha*, H*, and y, for tokens ordered by p/q ascending.
 
-    Where v/p, v being what each has alone, rises along the ordering, neighbours pool what they
-    have and share it in proportion to p: the antitonic regression of v/p, weighted by p.  Between
+    y/p is the antitonic regression, weighted by p, of v/p for the marginals v of the ordering:
+    where that rises, neighbours pool their mass and share it in proportion to p.  Between
     two pools the ordering keeps all of one above the other, and in a pool y/q rises as p/q does,
     so y is a selection.
     """
-    lack = np.cumsum(alone[order] - target[order])
-    length = int(lack.argmax()) + 1 if lack.max(initial=0.0) > 0.0 else 0
-    subset = np.zeros(alone.size, dtype=bool)
+    excess = np.cumsum(marginals[order] - target[order])
+    length = int(excess.argmax()) + 1 if excess.max(initial=0.0) > 0.0 else 0
+    subset = np.zeros(marginals.size, dtype=bool)
     subset[order[:length]] = True
-    wanted, pooled = alone.copy(), order[target[order] > RARE]
-    p, v = target[pooled], alone[pooled]
+    wanted, pooled = marginals.copy(), order[target[order] > RARE]
+    p, v = target[pooled], marginals[pooled]
     regression = loaded("scipy.optimize").isotonic_regression
     wanted[pooled] = p * regression(v / p, weights=p, increasing=False).x
-    return float(lack[length - 1]) if length else 0.0, subset, wanted
+    return float(excess[length - 1]) if length else 0.0, subset, wanted
 
 
 @compiled(error_model="numpy")
 def _swap(
-    mass: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
+    arrivals: FloatArray, order: IntArray, marginals: FloatArray, wanted: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Swap places until each token would have `aim`, if the race went on, each arrival with a rank.
+    """Swap places until each token would have `wanted`, if its arrivals were a Poisson process.
 
-    A token has the best rank of its arrivals.  A place is as wide as its token arrives often: what
-    it is worth falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
+    A token has the best rank of its arrivals.  A place is as wide as its token arrives often: its
+    value falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
     between them what they had, however likely the two are.  Tokens that need more give the bottom
-    of their places for the top of those of later ones that need less, first come, first served.
+    of their places for the top of those of later ones that need less, both in their order.
 
     Parameters
     ----------
-    mass : ndarray, shape (V,)
-        How often each token arrives, on average.
+    arrivals : ndarray, shape (V,)
+        Mean number of arrivals of each token.
     order : ndarray, shape (M,)
         The tokens, the lowest rank first.
-    alone : ndarray, shape (V,)
+    marginals : ndarray, shape (V,)
         What each token has without swaps.
-    aim : ndarray, shape (V,)
+    wanted : ndarray, shape (V,)
 
     Returns
     -------
@@ -239,22 +247,22 @@ def _swap(
         Whose rank each is, the lowest first, and how often; K <= 5 M.
     """
     size = order.size
-    need, left, bottom = np.empty(size), mass[order], np.empty(size)
-    sure = -np.expm1(-left)
+    deficit, left, bottom = np.empty(size), arrivals[order], np.empty(size)
+    arrives = -np.expm1(-left)
     low, high = np.empty(2 * size, np.int64), np.empty(2 * size, np.int64)
     moved = np.empty(2 * size)
     begin = np.zeros(size + 1, np.int64)
     swaps, a = 0, 0
     for b in range(size):
-        need[b] = aim[order[b]] - alone[order[b]]
-        top = alone[order[b]] / sure[b]
-        bottom[b] = top * (1.0 - sure[b])
-        while need[b] < 0.0 and left[b] > 0.0:
-            while a < b and (need[a] <= 0.0 or left[a] <= 0.0):
+        deficit[b] = wanted[order[b]] - marginals[order[b]]
+        top = marginals[order[b]] / arrives[b]
+        bottom[b] = top * (1.0 - arrives[b])
+        while deficit[b] < 0.0 and left[b] > 0.0:
+            while a < b and (deficit[a] <= 0.0 or left[a] <= 0.0):
                 a += 1
             if a == b:
                 break
-            gain = min(need[a], -need[b])
+            gain = min(deficit[a], -deficit[b])
             growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
             part = np.log1p(growth)
             if part > most:
@@ -262,8 +270,8 @@ def _swap(
                 gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
             top /= 1.0 + growth
             bottom[a] *= 1.0 + growth
-            need[a] -= gain
-            need[b] += gain
+            deficit[a] -= gain
+            deficit[b] += gain
             left[a] -= part
             left[b] -= part
             low[swaps], high[swaps], moved[swaps] = a, b, part
@@ -273,24 +281,24 @@ def _swap(
     for k in range(size):
         begin[k + 1] += begin[k] + 1
     tokens, shares = np.empty(begin[size], np.int64), np.empty(begin[size])
-    guest, reached = begin[:size].copy(), np.zeros(size)
+    free, reached = begin[:size].copy(), np.zeros(size)
     for k in range(size):
         token = order[k]
         own, above = begin[k], 0.0
-        if aim[token] > alone[token]:
+        if wanted[token] > marginals[token]:
             own, reached[k] = begin[k + 1] - 1, left[k]
-            above = mass[token] - left[k]
+            above = arrivals[token] - left[k]
         else:
-            guest[k] = begin[k + 1] - 1
-        tokens[own], shares[own] = token, _share(above, left[k]) / sure[k]
+            free[k] = begin[k + 1] - 1
+        tokens[own], shares[own] = token, _share(above, left[k]) / arrives[k]
     for swap in range(swaps):
         a, b, part = low[swap], high[swap], moved[swap]
         for here, other, on in ((a, b, 1), (b, a, -1)):
             token = order[other]
             reached[other] += part
-            tokens[guest[here]] = token
-            shares[guest[here]] = _share(mass[token] - reached[other], part) / sure[other]
-            guest[here] += on
+            tokens[free[here]] = token
+            shares[free[here]] = _share(arrivals[token] - reached[other], part) / arrives[other]
+            free[here] += on
     return tokens, shares
 
 

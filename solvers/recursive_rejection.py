@@ -29,42 +29,41 @@ from otlp.solvers.rejections import all_sequences, drawn_sequences, estimated
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, checkpoint, deadline, seconds_left
 
-FLOATS = 1e9
-"""Numbers that an estimate looks at, where each step is over all tokens: some seconds."""
+MOST_NUMBERS = 1e9
+"""Array entries that an estimate reads, where each step is over all tokens: some seconds."""
 
-LITTLE = 1e-3
-"""Less than that is scaled up, so that nothing underflows that is not tiny itself."""
+RENORMALISE_BELOW = 1e-3
+"""A residual of less mass is normalised, so that nothing underflows that is not tiny itself."""
 
-FLOATS_A_STEP = 32.0
-"""Numbers of a vector that are looked at in the time of a compiled step."""
+NUMBERS_A_STEP = 32.0
+"""Array entries that are read in the time of a compiled step."""
 
-FEWEST = 100
+LEAST_SEQUENCES = 100
 """Sequences that an estimate draws at least."""
 
+LEAST_DRAFT = 1e-300
+"""Where some q is less, each step normalises: the reciprocal of the mass left could overflow."""
 
-LEAST = 1e-300
-"""Where some q is less, each step renormalises: the reciprocal of what is left could overflow."""
 
-
-class _Left:
-    """What is left of the target after rejections: ``wanted / total``, shape (V,)."""
+class _Residual:
+    """The residual of the target after rejections: ``weights / total``, shape (V,)."""
 
     def __init__(self, target: FloatArray) -> None:
-        self.wanted, self.total = target, 1.0
+        self.weights, self.total = target, 1.0
 
     def chance(self, token: int, draft: FloatArray, mass: float) -> float:
         """Probability min(1, r/q) of accepting a token, for the draft q = draft / mass."""
-        wanted, drawn = float(self.wanted[token]) / self.total, float(draft[token]) / mass
+        wanted, drawn = float(self.weights[token]) / self.total, float(draft[token]) / mass
         return 1.0 if wanted >= drawn else wanted / drawn
 
     def reject(self, draft: FloatArray, mass: float) -> None:
         """Leave (r - q)^+, up to its scale; nothing is left where rounding alone rejects."""
-        left, total = positive_part(1.0, self.wanted, self.total / mass, draft)
-        if 0.0 < total < LITTLE:
-            left /= total
+        weights, total = positive_part(1.0, self.weights, self.total / mass, draft)
+        if 0.0 < total < RENORMALISE_BELOW:
+            weights /= total
             total = 1.0
         if total > 0.0:
-            self.wanted, self.total = left, total
+            self.weights, self.total = weights, total
 
 
 class RejectionPlan(Plan):
@@ -88,15 +87,15 @@ class RejectionPlan(Plan):
         """Conditional distribution, O(nV); see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         result = np.zeros(self.problem.vocab_size)
-        left, reach = _Left(self.problem.target), 1.0
+        residual, reach = _Residual(self.problem.target), 1.0
         for token, (draft, mass) in zip(tokens.tolist(), self.next_drafts(tokens), strict=True):
-            chance = left.chance(token, draft, mass)
+            chance = residual.chance(token, draft, mass)
             result[token] += reach * chance
             reach *= 1.0 - chance
             if reach <= 0.0:
                 return result
-            left.reject(draft, mass)
-        result += (reach / left.total) * left.wanted
+            residual.reject(draft, mass)
+        result += (reach / residual.total) * residual.weights
         return result
 
     def first_draft(self) -> FloatArray:
@@ -110,12 +109,12 @@ class RejectionPlan(Plan):
         """Draw the verified token; O(V) for each rejected draft, no more for an accepted one."""
         check_generator(rng)
         tokens = self._check(draft_tokens)
-        left = _Left(self.problem.target)
+        residual = _Residual(self.problem.target)
         for token, (draft, mass) in zip(tokens.tolist(), self.next_drafts(tokens), strict=True):
-            if rng.random() < left.chance(token, draft, mass):
+            if rng.random() < residual.chance(token, draft, mass):
                 return int(token)
-            left.reject(draft, mass)
-        return int(invert_cdf(np.cumsum(left.wanted), rng.random()))
+            residual.reject(draft, mass)
+        return int(invert_cdf(np.cumsum(residual.weights), rng.random()))
 
 
 class RecursiveRejectionPlan(RejectionPlan):
@@ -151,12 +150,13 @@ class RecursiveRejectionPlan(RejectionPlan):
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """See `Plan._draw`: what is left after each rejection is the same for all tuples."""
-        left, coins = _Left(self.problem.target), []
+        residual, coins = _Residual(self.problem.target), []
         for column, draft in zip(tokens.T, self.drafts, strict=True):
-            wanted, drawn = left.wanted[column] / left.total, draft[column]
+            wanted, drawn = residual.weights[column] / residual.total, draft[column]
             coins.append(np.divide(wanted, drawn, out=np.ones(column.size), where=wanted < drawn))
-            left.reject(draft, 1.0)
-        return first_accepted(tokens, np.stack(coins, axis=1), left.wanted / left.total, rng)
+            residual.reject(draft, 1.0)
+        law = residual.weights / residual.total
+        return first_accepted(tokens, np.stack(coins, axis=1), law, rng)
 
 
 class SequentialRejectionPlan(RejectionPlan):
@@ -200,11 +200,11 @@ class SequentialRejectionPlan(RejectionPlan):
         return Marginals(accepted, accepted + replaced, "enumerated")
 
     def _drawn(self) -> Marginals:
-        """Draw sequences: `samples`, fewer where V is large or time is over, but `FEWEST`."""
+        """Draw `samples` sequences; fewer, but some, where V is large or time is over."""
         accepted, replaced = np.zeros((2, self.problem.vocab_size))
-        most = int(FLOATS / (self.problem.n * self.problem.vocab_size))
+        most = int(MOST_NUMBERS / (self.problem.n * self.problem.vocab_size))
         rng, missed = np.random.default_rng(self.seed), list[float]()
-        while len(missed) < FEWEST or (
+        while len(missed) < LEAST_SEQUENCES or (
             len(missed) < min(self.samples, most) and seconds_left() > 0.0
         ):
             missed.append(self._follow_drawn(rng, accepted, replaced))
@@ -345,7 +345,7 @@ class RecursiveRejection(Solver):
     def __post_init__(self) -> None:
         """Check the options."""
         check_number("max_sequences", self.max_sequences, lambda most: most > 0.0, "be positive")
-        whole_number(self.samples, "samples", FEWEST)
+        whole_number(self.samples, "samples", LEAST_SEQUENCES)
         whole_number(self.seed, "seed", 0)
         check_time_limit(self.time_limit)
 
@@ -363,7 +363,7 @@ class RecursiveRejection(Solver):
         if isinstance(drafts, WithoutReplacement):
             with np.errstate(over="ignore"):
                 return float(np.float64(drafts.support.sum()) ** (problem.n - 1))
-        return drafts.prefix_count() * max(1.0, problem.vocab_size / FLOATS_A_STEP)
+        return drafts.prefix_count() * max(1.0, problem.vocab_size / NUMBERS_A_STEP)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down; the verifier finds the acceptance and the bound."""
@@ -381,4 +381,4 @@ class RecursiveRejection(Solver):
 
 def _reciprocals_overflow(drafts: WithoutReplacement) -> bool:
     """Whether what is left of q may be so little that faster steps cannot divide by it."""
-    return bool(((drafts.draft > 0.0) & (drafts.draft < LEAST)).any())
+    return bool(((drafts.draft > 0.0) & (drafts.draft < LEAST_DRAFT)).any())

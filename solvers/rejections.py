@@ -20,11 +20,11 @@ from otlp.plan import Marginals
 from otlp.plan.plan import MISS
 from otlp.timing import seconds_left
 
-TRIES = 6
-"""Draws of a rejected token that may hit one that is gone before all tokens are looked at."""
+ATTEMPTS = 6
+"""Rejection sampling of a token that is not drawn yet, before all tokens are looked at."""
 
-PIECE = 20_000
-"""Steps of drawn sequences between two looks at the time limit."""
+BLOCK = 20_000
+"""Steps of drawn sequences between two checks of the time limit."""
 
 
 class _Drafts(NamedTuple):
@@ -77,7 +77,7 @@ def all_sequences(target: FloatArray, drafts: WithoutReplacement) -> Marginals:
     """
     tokens, known = _by_ratio(target, drafts)
     added = np.zeros((4, tokens.size + 2))
-    _walk(0, 0.0, 1.0, np.zeros(drafts.n - 1, dtype=np.int64), known, added)
+    _enumerate(0, 0.0, 1.0, np.zeros(drafts.n - 1, dtype=np.int64), known, added)
     return Marginals(*_added_up(target, tokens, known.masses, added), "enumerated")
 
 
@@ -91,7 +91,7 @@ def drawn_sequences(
     target : ndarray, shape (V,)
     drafts : WithoutReplacement
     samples : int
-        Sequences to draw, at least 2; fewer where the deadline comes before, but a piece of them.
+        Sequences to draw, at least 2; fewer where the deadline comes before, but a block of them.
     rng : numpy.random.Generator
 
     Returns
@@ -103,11 +103,11 @@ def drawn_sequences(
     added = np.zeros((4, tokens.size + 2))
     missed, drawn = list[FloatArray](), 0
     while drawn < samples and (drawn == 0 or seconds_left() > 0.0):
-        piece = np.empty(min(max(1, PIECE // drafts.n), samples - drawn))
-        uniforms = rng.random((piece.size, max(drafts.n - 1, 1), TRIES + 1))
-        _draw(uniforms, known, drafts.n, added, piece)
-        missed.append(piece)
-        drawn += piece.size
+        block = np.empty(min(max(1, BLOCK // drafts.n), samples - drawn))
+        uniforms = rng.random((block.size, max(drafts.n - 1, 1), ATTEMPTS + 1))
+        _sample(uniforms, known, drafts.n, added, block)
+        missed.append(block)
+        drawn += block.size
     found = _added_up(target, tokens, known.masses, added / drawn)
     return estimated(*found, np.concatenate(missed))
 
@@ -125,9 +125,9 @@ def mean_interval(values: FloatArray) -> tuple[float, float]:
     Source: Maurer and Pontil 2009, "Empirical Bernstein bounds", Theorem 4; no assumption beside
     independence and the range.
     """
-    doubt = float(np.log(4.0 / MISS))
-    spread = np.sqrt(2.0 * float(values.var(ddof=1)) * doubt / values.size)
-    half = float(spread) + 7.0 * doubt / (3.0 * (values.size - 1))
+    log_term = float(np.log(4.0 / MISS))
+    spread = np.sqrt(2.0 * float(values.var(ddof=1)) * log_term / values.size)
+    half = float(spread) + 7.0 * log_term / (3.0 * (values.size - 1))
     mean = float(values.mean())
     return max(0.0, mean - half), min(1.0, mean + half)
 
@@ -171,7 +171,7 @@ def _added_up(
 
 
 @compiled
-def _walk(
+def _enumerate(
     depth: int, level: float, reach: float, path: IntArray, drafts: _Drafts, added: FloatArray
 ) -> None:
     """Add what the next draft does after the rejection of ``path[:depth]``, and go on from there.
@@ -183,10 +183,10 @@ def _walk(
     if depth == path.size:
         return
     for token in range(step.middle):
-        rejected = _of_token(step, drafts, token)
-        if rejected > 0.0 and not _among(path[:depth], token):
+        rejected = _rejected_mass(step, drafts, token)
+        if rejected > 0.0 and not _contains(path[:depth], token):
             path[depth] = token
-            _walk(depth + 1, level + step.scale, share * rejected, path, drafts, added)
+            _enumerate(depth + 1, level + step.scale, share * rejected, path, drafts, added)
 
 
 @compiled
@@ -199,7 +199,7 @@ def _step(
     total = above[0, first] - level * above[1, first]
     if total <= 0.0:
         return 0.0, _Step(level, 0.0, 0, 0)
-    share, scale = reach / total, total / _left(drafts, path)
+    share, scale = reach / total, total / _mass_outside(drafts, path)
     middle = np.searchsorted(ratio, level + scale, side="right")
     added[0, first] += share
     added[1, first] -= share * level
@@ -212,7 +212,7 @@ def _step(
 
 
 @compiled
-def _among(tokens: IntArray, token: int) -> bool:
+def _contains(tokens: IntArray, token: int) -> bool:
     for other in tokens:
         if other == token:
             return True
@@ -220,21 +220,21 @@ def _among(tokens: IntArray, token: int) -> bool:
 
 
 @compiled
-def _left(drafts: _Drafts, path: IntArray) -> float:
+def _mass_outside(drafts: _Drafts, path: IntArray) -> float:
     """Mass of all tokens but those of the path, without cancellation."""
     draft, left = drafts.masses[1], drafts.tail
     for token in path:
-        if not _among(drafts.top, token):
+        if not _contains(drafts.top, token):
             left -= draft[token]
     left = max(left, 0.0)
     for token in drafts.top:
-        if not _among(path, token):
+        if not _contains(path, token):
             left += draft[token]
     return left
 
 
 @compiled
-def _draw(
+def _sample(
     uniforms: FloatArray, drafts: _Drafts, n: int, added: FloatArray, missed: FloatArray
 ) -> None:
     """Draw sequences of rejected tokens; `missed` is the chance that their drafts all fail."""
@@ -245,7 +245,7 @@ def _draw(
             share, step = _step(level, reach, path[:depth], drafts, added, depth == n - 1)
             if share == 0.0:
                 break
-            rejected = _rejected(step, path[:depth], drafts)
+            rejected = _total_rejected(step, path[:depth], drafts)
             reach = share * rejected
             if depth == n - 1 or rejected <= 0.0:
                 break
@@ -255,15 +255,15 @@ def _draw(
 
 
 @compiled
-def _of_token(step: _Step, drafts: _Drafts, token: int) -> float:
+def _rejected_mass(step: _Step, drafts: _Drafts, token: int) -> float:
     """Mass of a token that this step rejects, up to the scale of all tokens."""
     p, q = float(drafts.masses[0, token]), float(drafts.masses[1, token])
     return max(q * step.scale - max(p - q * step.level, 0.0), 0.0)
 
 
 @compiled
-def _of_others(step: _Step, drafts: _Drafts, end: int) -> float:
-    """The same of all tokens before `end` but the top ones, those that are gone included."""
+def _rejected_mass_before(step: _Step, drafts: _Drafts, end: int) -> float:
+    """The same of all tokens before `end` but the top ones, those of the path included."""
     below, first = drafts.below, step.first
     value = step.scale * float(below[1, min(end, first)])
     if end > first:
@@ -274,16 +274,16 @@ def _of_others(step: _Step, drafts: _Drafts, end: int) -> float:
 
 
 @compiled
-def _rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
+def _total_rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
     """Mass that this step rejects, up to the scale of all tokens."""
-    total = _of_others(step, drafts, step.middle)
+    total = _rejected_mass_before(step, drafts, step.middle)
     for token in path:
-        if not _among(drafts.top, token):
-            total -= _of_token(step, drafts, token)
+        if not _contains(drafts.top, token):
+            total -= _rejected_mass(step, drafts, token)
     total = max(total, 0.0)
     for token in drafts.top:
-        if not _among(path, token):
-            total += _of_token(step, drafts, token)
+        if not _contains(path, token):
+            total += _rejected_mass(step, drafts, token)
     return total
 
 
@@ -291,18 +291,18 @@ def _rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
 def _rejected_token(uniforms: FloatArray, step: _Step, path: IntArray, drafts: _Drafts) -> int:
     """Draw a token by the mass that this step rejects of it; none of the path."""
     top, middle = drafts.top, step.middle
-    common = _of_others(step, drafts, middle)
+    common = _rejected_mass_before(step, drafts, middle)
     total = common
     for token in top:
-        if not _among(path, token):
-            total += _of_token(step, drafts, token)
-    for tried in range(uniforms.size - 1):
-        wanted = uniforms[tried] * total
+        if not _contains(path, token):
+            total += _rejected_mass(step, drafts, token)
+    for attempt in range(uniforms.size - 1):
+        wanted = uniforms[attempt] * total
         if wanted >= common:
             wanted -= common
             for token in top:
-                if not _among(path, token):
-                    own = _of_token(step, drafts, token)
+                if not _contains(path, token):
+                    own = _rejected_mass(step, drafts, token)
                     if wanted < own:
                         return int(token)
                     wanted -= own
@@ -310,22 +310,22 @@ def _rejected_token(uniforms: FloatArray, step: _Step, path: IntArray, drafts: _
         low, high = 0, middle
         while high - low > 1:
             mid = (low + high) // 2
-            if _of_others(step, drafts, mid) <= wanted:
+            if _rejected_mass_before(step, drafts, mid) <= wanted:
                 low = mid
             else:
                 high = mid
-        gone = _among(path, low) or _among(top, low)
-        if not gone and _of_token(step, drafts, low) > 0.0:
+        excluded = _contains(path, low) or _contains(top, low)
+        if not excluded and _rejected_mass(step, drafts, low) > 0.0:
             return low
-    # What is gone holds nearly all the mass: look at every token.
+    # The path holds nearly all the mass: look at every token.
     total = 0.0
     for token in range(middle):
-        if not _among(path, token):
-            total += _of_token(step, drafts, token)
+        if not _contains(path, token):
+            total += _rejected_mass(step, drafts, token)
     wanted = uniforms[-1] * total
     found = -1
     for token in range(middle):
-        own = 0.0 if _among(path, token) else _of_token(step, drafts, token)
+        own = 0.0 if _contains(path, token) else _rejected_mass(step, drafts, token)
         if own > 0.0:
             found = token
             if wanted < own:

@@ -26,7 +26,7 @@ from otlp.errors import UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
-from otlp.numerics.running_sum import accumulate
+from otlp.numerics.prefix_sums import accumulate
 from otlp.plan import SelectionPlan
 from otlp.problem import Problem
 

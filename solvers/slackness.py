@@ -87,7 +87,7 @@ class Slackness(FlowSolver, SystemSolver):
             "inner_sets": reduced.inner.groups.mass.size,
         }
         outer, inner = network_of(reduced.outer), network_of(reduced.inner)
-        clock.lap("build")
+        clock.charge("build")
         flows = (
             self.flow(outer, "outer system").primal[outer.middle],
             self.flow(inner, "inner system").primal[inner.middle],

@@ -123,8 +123,8 @@ class Solver(ABC):
         ----------
         problem : Problem
         clock : Stopwatch
-            Charges the time since the last lap to a part of `otlp.timing.Timings`, as in
-            ``clock.lap("build")``; the rest goes to "solve".
+            Charges the time since the last charge to a part of `otlp.timing.Timings`, as in
+            ``clock.charge("build")``; the rest goes to "solve".
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Solver(ABC):
         clock = Stopwatch()  # what is asked beforehand is part of the first interval
         solver = self.select(problem)
         answer = answered(solver.answer, problem, clock)
-        clock.lap("solve")
+        clock.charge("solve")
         if not isinstance(answer, Answer):
             raise InvalidInputError(
                 f"{solver.name}: answer returned a {type(answer).__name__}: it must be an "

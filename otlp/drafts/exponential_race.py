@@ -17,7 +17,16 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
-from otlp.numerics.lanes import LANES, Lanes, alike, load, store, times, times_plus, total
+from otlp.numerics.lanes import (
+    LANES,
+    Lanes,
+    broadcast,
+    load,
+    multiply,
+    multiply_add,
+    store,
+    sum_lanes,
+)
 from otlp.timing import checkpoint
 
 SERIES_UP_TO = 0.5
@@ -160,55 +169,55 @@ def _add_chances(
     count[0] = start
     head_count[0] = 1.0
     for h in range(heads):
-        store(head_count, 0, times(load(head_count, 0), load(survival, h)))
+        store(head_count, 0, multiply(load(head_count, 0), load(survival, h)))
     current = -1
     for step in range(tokens.size):
         token = tokens[step]
         share, own, reached = shares[step], draft[token], below[token]
         below[token] = reached + share
-        odds, each = load(arrived, token), alike(own)
-        chance = alike(0.0)
+        odds, each = load(arrived, token), broadcast(own)
+        chance = broadcast(0.0)
         if head[token] >= 0:
             if token != current:
                 _others(draft, arrived, survival, below, names, token, rest_count, rest_rate)
                 current = token
             survives = load(survival, head[token])
-            each = times(each, survives)
+            each = multiply(each, survives)
             for m in range(n):
                 rest, tail = load(rest_count, m), load(count, n - 1 - m)
-                chance = times_plus(each, times(tail, rest), chance)
+                chance = multiply_add(each, multiply(tail, rest), chance)
                 if m < n - 1:
-                    more = times(load(count, n - 2 - m), load(rest_rate, m))
-                    more = times_plus(load(rate, n - 2 - m), rest, more)
-                    chance = times_plus(odds, more, chance)
-            _multiply(
+                    more = multiply(load(count, n - 2 - m), load(rest_rate, m))
+                    more = multiply_add(load(rate, n - 2 - m), rest, more)
+                    chance = multiply_add(odds, more, chance)
+            _multiply_factor(
                 rest_count, rest_rate, survives, odds, own, below[token], head_count, head_rate
             )
         else:
-            flow, rise = alike(-reached * own), alike(share * own)
-            lower, upper = times(alike(-reached), odds), times(alike(share), odds)
+            flow, rise = broadcast(-reached * own), broadcast(share * own)
+            lower, upper = multiply(broadcast(-reached), odds), multiply(broadcast(share), odds)
             same, two = load(count, 0), load(rate, 0)
-            more = times_plus(flow, same, two)
-            store(rate, 0, times_plus(rise, same, two))
+            more = multiply_add(flow, same, two)
+            store(rate, 0, multiply_add(rise, same, two))
             for m in range(1, n):
                 if heads > 0:
-                    rest = times(more, load(head_count, n - 1 - m))
-                    rest = times_plus(same, load(head_rate, n - 1 - m), rest)
-                    chance = times_plus(odds, rest, chance)
-                    rest = times(same, load(head_count, n - m))
-                    chance = times_plus(each, rest, chance)
+                    rest = multiply(more, load(head_count, n - 1 - m))
+                    rest = multiply_add(same, load(head_rate, n - 1 - m), rest)
+                    chance = multiply_add(odds, rest, chance)
+                    rest = multiply(same, load(head_count, n - m))
+                    chance = multiply_add(each, rest, chance)
                 elif m == n - 1:
-                    chance = times(odds, more)
+                    chance = multiply(odds, more)
                 one, two = load(count, m), load(rate, m)
-                store(count, m, times_plus(upper, same, one))
-                here = times_plus(lower, same, one)
+                store(count, m, multiply_add(upper, same, one))
+                here = multiply_add(lower, same, one)
                 # The rates' last row is that of n + 1 arrivals, which nobody asks for.
                 if m < n - 1:
-                    store(rate, m, times_plus(rise, here, times_plus(upper, more, two)))
-                    more = times_plus(flow, here, times_plus(lower, more, two))
+                    store(rate, m, multiply_add(rise, here, multiply_add(upper, more, two)))
+                    more = multiply_add(flow, here, multiply_add(lower, more, two))
                 same = here
-            chance = times_plus(times(each, same), load(head_count, 0), chance)
-        chances[step] += total(chance)
+            chance = multiply_add(multiply(each, same), load(head_count, 0), chance)
+        chances[step] += sum_lanes(chance)
 
 
 @compiled(slp=True, fastmath=WITHOUT_NAN)
@@ -228,14 +237,14 @@ def _others(
     for h in range(names.size):
         name = names[h]
         if name != token:
-            _multiply(
+            _multiply_factor(
                 count, rate, load(survival, h), load(arrived, name), draft[name], below[name],
                 count, rate,
             )  # fmt: skip
 
 
 @compiled(inline="always")
-def _multiply(
+def _multiply_factor(
     count: FloatArray,
     rate: FloatArray,
     survival: Lanes,
@@ -246,13 +255,13 @@ def _multiply(
     to_rate: FloatArray,
 ) -> None:
     """Multiply a head's factor in, of whose ranks the share `below` lies below the level."""
-    own, arrived = below * own, times(alike(below), arrived)
+    own, arrived = below * own, multiply(broadcast(below), arrived)
     for m in range(count.shape[0] - 1, -1, -1):
         one = load(count, m)
-        two = times(survival, times_plus(alike(own), one, load(rate, m)))
-        one = times(survival, one)
+        two = multiply(survival, multiply_add(broadcast(own), one, load(rate, m)))
+        one = multiply(survival, one)
         if m > 0:
-            one = times_plus(arrived, load(count, m - 1), one)
-            two = times_plus(arrived, load(rate, m - 1), two)
+            one = multiply_add(arrived, load(count, m - 1), one)
+            two = multiply_add(arrived, load(rate, m - 1), two)
         store(to_count, m, one)
         store(to_rate, m, two)

@@ -1,4 +1,4 @@
-"""Eight numbers at a time, as tuples that the processor keeps in vectors.
+"""Lanes of SIMD vectors: eight numbers at a time, as tuples that stay in registers.
 
 For kernels `compiled` with `slp=True`, where loops over eight entries of several arrays would be
 done one by one, since the arrays might overlap.
@@ -30,13 +30,13 @@ def store(rows: FloatArray, row: int, x: Lanes) -> None:
 
 
 @compiled(inline="always")
-def alike(x: float) -> Lanes:
+def broadcast(x: float) -> Lanes:
     """The same number in every lane."""
     return (x, x, x, x, x, x, x, x)
 
 
 @compiled(inline="always")
-def times(x: Lanes, y: Lanes) -> Lanes:
+def multiply(x: Lanes, y: Lanes) -> Lanes:
     """Products."""
     return (
         x[0] * y[0], x[1] * y[1], x[2] * y[2], x[3] * y[3],
@@ -45,7 +45,7 @@ def times(x: Lanes, y: Lanes) -> Lanes:
 
 
 @compiled(inline="always")
-def times_plus(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
+def multiply_add(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
     """Products x y, plus z."""
     return (
         x[0] * y[0] + z[0], x[1] * y[1] + z[1], x[2] * y[2] + z[2], x[3] * y[3] + z[3],
@@ -54,6 +54,6 @@ def times_plus(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
 
 
 @compiled(inline="always")
-def total(x: Lanes) -> float:
+def sum_lanes(x: Lanes) -> float:
     """Sum of the lanes."""
     return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]))

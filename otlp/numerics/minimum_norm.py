@@ -2,8 +2,8 @@
 
 Any drafts define the base polytope of selections y: y(S) <= f(S) = P(some draft in S) for all S,
 and y(V) = 1.  Its vertices are the priority orderings, and one pass of the scheme over an
-ordering gives a vertex and f of all prefixes.  Wolfe's algorithm walks to the point of least norm
-|y - p| and proves along the way how far sum min(p, y) can be from its maximum alpha*.
+ordering gives a vertex and f of all prefixes.  Wolfe's algorithm goes to the point of least norm
+|y - p|, and each of its vertices bounds how far sum min(p, y) can be from its maximum alpha*.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
 STALLED = 25
-"""Orderings without a better bound after which the walk goes on in the face that it proves."""
+"""Major cycles without a better bound after which the search goes on in the face that is tight."""
 
 ROUNDING = 1e-13
 """Vertices this close to the affine hull of the others, in squared distance, add nothing."""
@@ -96,10 +96,10 @@ def minimum_norm(
     scale = 1.0 / np.maximum(target + mean, 1e-300)
     nothing = np.zeros(target.size, dtype=bool)
     search = _Search(target, scale, marginals, gap, max_iterations, nothing)
-    best = point, parts = _walk(search, -target, None)
+    best = point, parts = _wolfe(search, -target, None)
     while not search.stopped:
-        point, parts = _walk(search, point, search.subset)
-        # A walk in another face starts from one ordering, and may have been stopped early.
+        point, parts = _wolfe(search, point, search.subset)
+        # In another face it starts from one vertex, and may have been stopped early.
         if _accepted(target, point) >= _accepted(target, best[0]):
             best = point, parts
     point, parts = best
@@ -115,14 +115,14 @@ def minimum_norm(
     )
 
 
-def _walk(
+def _wolfe(
     search: _Search, point: FloatArray, subset: Mask | None
-) -> tuple[FloatArray, list[_Mixture]]:
-    """Walk towards the target until the search stops, or another subset proves a better face.
+) -> tuple[FloatArray, list[_Corral]]:
+    """Wolfe's algorithm until the search stops, or another subset's bound is a better face.
 
     In the face where the bound of a subset H is tight, the tokens outside H come first and those
-    of H after.  The polytope is a product there, so the two sides are walked apart (Fujishige's
-    decomposition): a tie among the many tokens of one side does not hold up the other.
+    of H after.  The polytope is a product there, so each side has its own corral (Fujishige's
+    decomposition): a tie among the many tokens of one side does not slow the other.
 
     Parameters
     ----------
@@ -135,12 +135,12 @@ def _walk(
     Returns
     -------
     point : ndarray, shape (V,)
-    parts : list of _Mixture
+    parts : list of _Corral
         The mixture of each side; a mixture of the whole has one.
     """
     everything = np.arange(search.target.size)
     sides = [everything] if subset is None else [everything[~subset], everything[subset]]
-    parts = [_Mixture(search.target[side], search.scale[side]) for side in sides]
+    parts = [_Corral(search.target[side], search.scale[side]) for side in sides]
     stalled = 0
     while not search.stopped and not (stalled >= STALLED and search.proves_another(subset)):
         before = search.bound
@@ -155,7 +155,7 @@ def _walk(
             point[side] = part.point
         stalled = 0 if search.bound < before else stalled + 1
         search.assess(point, progress, sum(part.size for part in parts))
-    # A walk that was stopped before its first ordering has no mixture: it is worth nothing.
+    # Where it was stopped before its first vertex there is no mixture: it accepts nothing.
     return (point if parts[0].size else np.zeros(point.size)), parts
 
 
@@ -215,7 +215,7 @@ class _Search:
             self.stopped = "iterations"
 
 
-def _join(parts: list[_Mixture]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+def _join(parts: list[_Corral]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
     """One mixture of whole orderings from the mixtures of the sides, drawn with one number.
 
     Given u in [0, 1], each side takes the ordering in which u falls, so R_1 + R_2 - 1 joint
@@ -256,8 +256,8 @@ def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> t
     return best, length
 
 
-class _Mixture:
-    """The active orderings with their weights, and the Cholesky factor of their products.
+class _Corral:
+    """Wolfe's corral: the active vertices, their weights, the Cholesky factor of their products.
 
     Products are <v - p, w - p> in the metric, plus a constant, so that the factor exists where
     the mixture passes through p.  Rows of `vertices` are reused: row ``slots[k]`` belongs to the
@@ -275,7 +275,7 @@ class _Mixture:
         self.point = target
 
     def add(self, vertex: FloatArray, order: npt.NDArray[np.intp]) -> bool:
-        """Add an ordering, and move to the nearest point to the target; False if that fails."""
+        """A major cycle: add a vertex, and go to the nearest point; False if that fails."""
         slot = self._free_slot()
         self.vertices[slot], self.orders[slot] = vertex, order
         offset = (vertex - self.target) * self.scale
@@ -287,10 +287,11 @@ class _Mixture:
         if not _append(self.factor, self.size, products + self.constant):
             return False
         self.size += 1
-        self._move()
+        self._minor_cycles()
         return True
 
-    def _move(self) -> None:
+    def _minor_cycles(self) -> None:
+        """Go to the least norm over the affine hull; drop vertices whose weights vanish before."""
         for _ in range(2 * self.size + 2):
             live = slice(0, self.size)
             self.point = _mix(self.vertices, self.slots[live], self.weights)
@@ -329,11 +330,11 @@ class _Mixture:
         self.slots = np.pad(self.slots, (0, extra))
         self.weights = np.pad(self.weights, (0, extra))
         self.factor = np.pad(self.factor, ((0, extra), (0, extra)))
-        self.vertices = _taller(self.vertices, capacity)
-        self.orders = _taller(self.orders, capacity)
+        self.vertices = _with_rows(self.vertices, capacity)
+        self.orders = _with_rows(self.orders, capacity)
 
 
-def _taller(rows: npt.NDArray[np.generic], capacity: int) -> npt.NDArray:  # type: ignore[type-arg]
+def _with_rows(rows: npt.NDArray[np.generic], capacity: int) -> npt.NDArray:  # type: ignore[type-arg]
     result = np.empty((capacity, rows.shape[1]), rows.dtype)
     result[: len(rows)] = rows
     return result

@@ -80,17 +80,17 @@ class SelectionPlan(Plan):
     @property
     def accept(self) -> FloatArray:
         """Probability of accepting token i once selected, shape (V,); 0 where p and y are."""
-        return self._speculation[0]
+        return self._single_draft[0]
 
     @property
     def residual(self) -> FloatArray:
         """Distribution of the replacement, shape (V,)."""
-        return self._speculation[1]
+        return self._single_draft[1]
 
     @cached_property
-    def _speculation(self) -> tuple[FloatArray, FloatArray]:
+    def _single_draft(self) -> tuple[FloatArray, FloatArray]:
         target = self.problem.target
-        accept, left = accept_and_left(target, self.selection_distribution)
+        accept, left = acceptance_and_residual(target, self.selection_distribution)
         total = float(left.sum())
         if total <= 0.0:  # then it is drawn from with probability zero but for rounding
             return accept, target
@@ -131,7 +131,7 @@ class SelectionPlan(Plan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, from the selection as it really is; O(V)."""
-        accept, residual = self._speculation
+        accept, residual = self._single_draft
         accepted = self.realised_selection_distribution() * accept
         output = residual * max(0.0, 1.0 - float(accepted.sum()))
         output += accepted
@@ -150,8 +150,8 @@ class SelectionPlan(Plan):
 
 
 @compiled(error_model="numpy")
-def accept_and_left(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """min(1, p / y), 0 where both are 0, and (p - y)^+."""
+def acceptance_and_residual(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Acceptance probability min(1, p / y), 0 where both are 0, and residual (p - y)^+."""
     accept, left = np.empty(target.size), np.empty(target.size)
     for i in range(target.size):
         p, y = target[i], law[i]

@@ -2,8 +2,8 @@
 
 Two minimisers: damped Newton steps, and SciPy's L-BFGS-B, as in the paper.  The Hessian is small
 and dense, and where the minimum lies at infinity (a tight constraint of the system) a Newton
-step still divides the gradient by about e, where L-BFGS-B crawls.  L-BFGS-B takes over where the
-Newton steps stall.
+step still divides the gradient by about e, where L-BFGS-B converges slowly.  L-BFGS-B takes over
+where the Newton steps stall.
 
 The matrices are far too small for threads: where several processes share the cores, set
 OPENBLAS_NUM_THREADS=1, or each step of SciPy's minimiser may wait for 10 ms.
@@ -18,11 +18,11 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
+from otlp.solvers.global_resolution.logsumexp_integral import LogSumExpIntegral
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
-from otlp.solvers.global_resolution.race import Race
 from otlp.timing import loaded
 
-ConvexFunction = LogSumExp | Race
+ConvexFunction = LogSumExp | LogSumExpIntegral
 
 # Largest change of a variable in one Newton step: beyond it the softmax is saturated anyway.
 LONGEST_STEP = 4.0
@@ -83,7 +83,7 @@ class _Best:
 def starting_point(
     wanted: FloatArray, draft: FloatArray, n: int, slack: float, ignored: float
 ) -> FloatArray:
-    """Variables that would be right if each token met the others as often as it does in the mean.
+    """Mean-field initial guess: each tuple's softmax with the other tokens' average weight.
 
     Parameters
     ----------
@@ -98,20 +98,20 @@ def starting_point(
         Probability of the tokens that a tuple may hold beside.
     """
     every = ignored + draft.sum()
-    odds, met = np.empty(draft.size), np.empty(draft.size)
+    odds, others = np.empty(draft.size), np.empty(draft.size)
     for j in range(draft.size):
         rest = max(every - draft[j], 0.0)
         drafted = max(draft[j] * power_slope(rest, every, n), 5e-324)
         share = min(max(wanted[j] / drafted, 1e-6), 0.99)
         odds[j] = share / (1.0 - share)
-        met[j] = 1.0 - (rest / every) ** (n - 1)
+        others[j] = 1.0 - (rest / every) ** (n - 1)
     weight = odds.copy()
     if slack > 0.0:
         for _ in range(START_ITERATIONS):
-            total = np.sum(met * weight)
+            total = np.sum(others * weight)
             for j in range(draft.size):
                 weight[j] = odds[j] * (
-                    slack + min(max(total - met[j] * weight[j], 0.0), WEIGHT_CAP)
+                    slack + min(max(total - others[j] * weight[j], 0.0), WEIGHT_CAP)
                 )
     return np.log(weight)
 
@@ -127,7 +127,7 @@ def solve_convex(
 
     Parameters
     ----------
-    function : LogSumExp or Race
+    function : LogSumExp or LogSumExpIntegral
     start : ndarray, shape (G,)
     tolerance : float
         L1 norm of the gradient to reach.
@@ -183,7 +183,7 @@ def _newton_step(
 ) -> tuple[FloatArray, float, FloatArray] | None:
     """One damped Newton step, or None where no step makes progress."""
     hessian = best.function.hessian(point)
-    if not _made_positive(hessian, best.function.slack):
+    if not _regularised(hessian, best.function.slack):
         return None
     # LAPACK's own routine: the checks of scipy.linalg.solve take longer than the solution.
     step: FloatArray
@@ -205,8 +205,8 @@ def _newton_step(
 
 
 @compiled
-def _made_positive(hessian: FloatArray, slack: float) -> bool:
-    """Make a Hessian safe to divide by, in place; False if nothing is left of it."""
+def _regularised(hessian: FloatArray, slack: float) -> bool:
+    """Add to the diagonal until the Hessian is positive definite, in place; False if it is 0."""
     scale = 0.0
     for i in range(len(hessian)):
         scale = max(scale, hessian[i, i])

@@ -37,9 +37,9 @@ from otlp.solvers.global_resolution.convex_solver import (
     solve_convex,
     starting_point,
 )
+from otlp.solvers.global_resolution.logsumexp_integral import LogSumExpIntegral
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.published import PublishedSystem
-from otlp.solvers.global_resolution.race import Race
 from otlp.solvers.global_resolution.softmax import SoftmaxSystem
 from otlp.solvers.prepared import SystemSolver
 from otlp.solvers.solver import Solver, Stopped, answered
@@ -53,7 +53,7 @@ MOST_VARIABLES = 800
 """Without limits, the variables of a system that are still minimised over."""
 
 LISTED_TERMS = 1_000
-"""Up to so many LogSumExp terms (Eq. 121) are listed; beyond, they are integrated (`Race`)."""
+"""Up to so many LogSumExp terms (Eq. 121) are listed; beyond, there is `LogSumExpIntegral`."""
 
 FEW_TERMS = 1_000
 """Up to so many terms every token gets a variable of its own: buckets would not pay."""
@@ -61,8 +61,8 @@ FEW_TERMS = 1_000
 COARSE_STEP, COARSE = 0.5, 1e-6
 """A step of the quadrature that is good enough to minimise with, and more than its error."""
 
-SPARED, QUICK_STEPS = 0.1, 3
-"""Part of what the inner system rejects that it may waste on buckets, and Newton steps for that."""
+REJECTED_SHARE, QUICK_STEPS = 0.1, 3
+"""Share of what the inner system rejects that its buckets may mismatch, and Newton steps then."""
 
 PLANS = ("lossless", "published")
 
@@ -181,12 +181,12 @@ class GlobalResolution(SystemSolver):
         support = Support()
         small, inverse = support.apply(problem)
         sides = self.divide(small)
-        clock.lap("reduce")
+        clock.charge("reduce")
         # here and not in `Solver.solve`, since H* and the fallback are still to be used
         found = answered(self._joined, small, sides)
-        clock.lap("solve")
+        clock.charge("solve")
         plan, subset = support.invert(PrimalDual(found.plan, sides.outer.subset), inverse)
-        clock.lap("recover")
+        clock.charge("recover")
         details = {"tau": self.tau, "plan": self.plan, **found.details}
         answer = replace(found, plan=plan, subset=subset, details=details)
         return self._handed_over(problem, clock, answer) if plan is None else answer
@@ -259,15 +259,17 @@ class GlobalResolution(SystemSolver):
     def _lossless(self, side: Side, worst: float = 0.0) -> SolvedSystem:
         """Solve one system over buckets of tokens; a gradient up to `worst` will do, if it must."""
         draft = side.draft
-        tokens, taken, ignored = _served(draft, side.wanted, side.subset, side.inside, side.ratios)
+        tokens, taken, ignored = _accepted_tokens(
+            draft, side.wanted, side.subset, side.inside, side.ratios
+        )
         limits = self.max_iterations, self.newton_steps
-        spare = SPARED * (side.mass - taken) if side.inside else 0.0
-        if self.newton_steps and spare > 3.0 * self.tau:
-            # Tuples to be rejected anyway can take more than is wanted: few buckets, scaled down.
-            buckets = self._buckets(side, draft, tokens, spare)
-            # Mostly the starting point will do.
+        allowed = REJECTED_SHARE * (side.mass - taken) if side.inside else 0.0
+        if self.newton_steps and allowed > 3.0 * self.tau:
+            # Where much is rejected anyway, coarse buckets may be given too much, and scaled down.
+            buckets = self._buckets(side, draft, tokens, allowed)
+            # Mostly the initial guess is within the tolerance.
             quick_steps = (0, min(self.newton_steps, QUICK_STEPS))
-            for steps in quick_steps if buckets.mismatch <= spare else ():
+            for steps in quick_steps if buckets.mismatch <= allowed else ():
                 found = self._fitted(
                     side, buckets.raised(), ignored, taken, 5.0 * self.tau, (0, steps), np.inf
                 )
@@ -355,9 +357,9 @@ class GlobalResolution(SystemSolver):
         function: ConvexFunction = (
             LogSumExp(list_sets(buckets.draft, n, ignored), buckets.wanted, slack)
             if count <= LISTED_TERMS
-            else Race(buckets.draft, n, ignored, buckets.wanted, slack)
+            else LogSumExpIntegral(buckets.draft, n, ignored, buckets.wanted, slack)
         )
-        if isinstance(function, Race) and tolerance > 10.0 * COARSE:
+        if isinstance(function, LogSumExpIntegral) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)
             minimum = solve_convex(rough, start, tolerance - COARSE, *limits)
@@ -387,7 +389,7 @@ class GlobalResolution(SystemSolver):
 
 
 @compiled
-def _served(
+def _accepted_tokens(
     draft: FloatArray, wanted: FloatArray, subset: Mask, inside: bool, ratios: IntArray
 ) -> tuple[IntArray, float, float]:
     """Tokens that a system accepts, what they want in all, and the draft's mass of the ignored.

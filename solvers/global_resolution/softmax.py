@@ -63,25 +63,25 @@ class SoftmaxSystem(Plan):
         return result
 
     def marginals(self) -> Marginals:
-        """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
+        """Closed form; O(V), and O(nnz) for drafted replacements, where token sets are listed."""
         rejected = max(0.0, self.side.mass - float(self.kept.sum()))
         output = self.kept + rejected * self.residual
         if self.sets is None or np.count_nonzero(self.labels >= 0) > self.alpha.size:
-            return Marginals(self.kept, output, "closed form, lucky replacements left out")
-        return Marginals(self.kept + self._lucky(self.sets), output, "closed form")
+            return Marginals(self.kept, output, "closed form, drafted replacements left out")
+        return Marginals(self.kept + self._drafted_replacements(self.sets), output, "closed form")
 
-    def _lucky(self, sets: TokenSets) -> FloatArray:
+    def _drafted_replacements(self, sets: TokenSets) -> FloatArray:
         """Probability that a replacement is token i and was drafted; no two share a label."""
         share = softmax_by_set(sets, self.alpha, self.slack)
         tokens = np.flatnonzero(self.labels >= 0)
         accept = np.zeros(self.alpha.size)
         accept[self.labels[tokens]] = self._factors(tokens)
         taken = sum_by(sets.rows, share * accept[sets.members], sets.mass.size)
-        refused = sets.mass * np.maximum(1.0 - taken, 0.0)
-        shown = sum_by(sets.members, refused[sets.rows], accept.size)
-        lucky = np.zeros(self.kept.size)
-        lucky[tokens] = shown[self.labels[tokens]] * self.residual[tokens]
-        return lucky
+        rejected = sets.mass * np.maximum(1.0 - taken, 0.0)
+        drafted = sum_by(sets.members, rejected[sets.rows], accept.size)
+        replaced = np.zeros(self.kept.size)
+        replaced[tokens] = drafted[self.labels[tokens]] * self.residual[tokens]
+        return replaced
 
     def _factors(self, tokens: IntArray) -> FloatArray:
         """What the shares of tokens are scaled by, to what is wanted of them."""

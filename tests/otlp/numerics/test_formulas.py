@@ -14,7 +14,7 @@ from otlp.numerics.best_of import END, best_of
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.positive_part import positive_part
 from otlp.numerics.power_slope import power_slope, power_slopes
-from otlp.numerics.running_sum import accumulate
+from otlp.numerics.prefix_sums import accumulate
 from tests.instances import exact_best
 
 masses = st.floats(0.0, 1.0)

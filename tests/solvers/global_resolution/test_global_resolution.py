@@ -123,7 +123,7 @@ def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
     output, accepted = enumerated(solution.plan)
     np.testing.assert_allclose(output, problem.target, rtol=0.0, atol=1e-13)
     claimed = solution.plan.marginals().acceptance
-    assert (claimed <= accepted + 1e-13).all()  # lucky replacements are left out
+    assert (claimed <= accepted + 1e-13).all()  # drafted replacements are left out
     assert accepted.sum() - claimed.sum() <= 10 * 0.02
 
 

@@ -21,7 +21,7 @@ from otlp.drafts.token_sets import pascal, powers_of
 from otlp.numerics.compiled import REASSOCIATE, compiled
 
 TAIL = 3.8
-"""How far the quadrature goes beyond the fastest and the slowest race."""
+"""How far the quadrature goes beyond the times of the largest and of the least rate."""
 
 NEWTON_STEP = 1.0
 """Step of the quadrature of Hessians."""
@@ -34,7 +34,7 @@ LARGEST = 690.0
 
 
 @dataclass(frozen=True, eq=False)
-class Race:
+class LogSumExpIntegral:
     """One of the two convex functions; the same answers as `LogSumExp` to about 1e-13.
 
     Attributes
@@ -50,7 +50,7 @@ class Race:
     slack : float
         0 for the outer system, 1 for the inner.
     step : float
-        Step of the quadrature in x, where t = exp(x - exp(-x)) in units of the fastest race.
+        Step of the quadrature in x, where t = exp(x - exp(-x)) times the largest total rate.
         The error is about exp(-7.5 / step).
     """
 
@@ -83,7 +83,7 @@ class Race:
 
 @compiled
 def _nodes(alpha: FloatArray, slack: float, step: float) -> tuple[float, FloatArray]:
-    """Log rate of the fastest race, and nodes log t with their weights, shape (2, m, WIDTH)."""
+    """Log of the largest total rate, and nodes log t with their weights, shape (2, m, WIDTH)."""
     slowest, peak = alpha.min(), alpha.max()
     if slack > 0.0:
         slowest, peak = max(slowest, 0.0) + np.log1p(np.exp(-abs(slowest))), max(peak, 0.0)

@@ -1,4 +1,4 @@
-"""Running sums whose rounding errors do not grow with the length."""
+"""Prefix sums whose rounding errors do not grow with the length."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 BLOCK = 64
-"""Terms after which a running sum hands its rounding error on."""
+"""Terms after which a prefix sum hands its rounding error on."""
 
 
 @compiled(error_model="numpy")
 def accumulate(values: FloatArray) -> None:
-    """Replace values by their running sums, each right to a few units in the last place.
+    """Replace values by their prefix sums, each right to a few units in the last place.
 
-    The running sum of a block starts from the rounding error of the sum before it, so errors do
+    The prefix sum of a block starts from the rounding error of the sum before it, so errors do
     not grow with the length, and for values >= 0 the sums ascend.
     """
     base, local = 0.0, 0.0

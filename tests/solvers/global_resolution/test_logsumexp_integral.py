@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.drafts.token_sets import list_sets
+from otlp.solvers.global_resolution.logsumexp_integral import LogSumExpIntegral
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
-from otlp.solvers.global_resolution.race import Race
 from tests.instances import distributions
 
 
@@ -26,19 +26,23 @@ def pairs(draw):
     wanted = rng.random(draft.size) * n * draft
     listed = LogSumExp(list_sets(draft, n, ignored), wanted, slack)
     spread = draw(st.sampled_from([0.0, 1.0, 10.0, 200.0]))
-    return listed, Race(draft, n, ignored, wanted, slack), spread * rng.standard_normal(draft.size)
+    return (
+        listed,
+        LogSumExpIntegral(draft, n, ignored, wanted, slack),
+        spread * rng.standard_normal(draft.size),
+    )
 
 
 @given(pairs())
 @settings(max_examples=100)
 def test_agrees_with_the_listed_terms(pair):
-    listed, race, alpha = pair
+    listed, integral, alpha = pair
     value, masses = listed.evaluate(alpha)
-    again, integrated = race.evaluate(alpha)
+    again, integrated = integral.evaluate(alpha)
     assert again == pytest.approx(value, rel=1e-11, abs=1e-12 * (1.0 + np.abs(alpha).max()))
     np.testing.assert_allclose(integrated, masses, rtol=0.0, atol=1e-13)
     np.testing.assert_allclose(integrated, masses, rtol=1e-10, atol=1e-15)
-    np.testing.assert_allclose(race.hessian(alpha), listed.hessian(alpha), rtol=0.03, atol=1e-4)
+    np.testing.assert_allclose(integral.hessian(alpha), listed.hessian(alpha), rtol=0.03, atol=1e-4)
 
 
 def test_exact_against_all_tuples():
@@ -52,8 +56,8 @@ def test_exact_against_all_tuples():
             mass = np.prod([laws[i] for i in row])
             for i in shown:
                 exact[i] += mass * rates[i] / (slack + sum(rates[j] for j in shown))
-        race = Race(draft, n, ignored, np.zeros(3), float(slack))
-        given_mass = race.evaluate(np.log([float(rate) for rate in rates]))[1]
+        integral = LogSumExpIntegral(draft, n, ignored, np.zeros(3), float(slack))
+        given_mass = integral.evaluate(np.log([float(rate) for rate in rates]))[1]
         np.testing.assert_allclose(given_mass, [float(m) for m in exact], rtol=1e-14)
 
 
@@ -62,14 +66,14 @@ def test_the_masses_of_a_large_system_add_up(slack):
     """10^17 sets: what all variables get is all that is drafted, less the slack's share."""
     rng = np.random.default_rng(0)
     law = rng.dirichlet(np.full(201, 0.3))
-    race = Race(law[1:], 12, law[0], np.zeros(200), slack)
+    integral = LogSumExpIntegral(law[1:], 12, law[0], np.zeros(200), slack)
     alpha = 3.0 * rng.standard_normal(200)
     drafted = 1.0 - law[0] ** 12
     if not slack:
-        assert race.evaluate(alpha)[1].sum() == pytest.approx(drafted, abs=1e-13)
-    assert race.evaluate(alpha + 60.0)[1].sum() == pytest.approx(drafted, abs=1e-13)
-    assert race.evaluate(alpha)[1].sum() <= drafted + 1e-13
-    rows = race.hessian(alpha).sum(axis=1)
+        assert integral.evaluate(alpha)[1].sum() == pytest.approx(drafted, abs=1e-13)
+    assert integral.evaluate(alpha + 60.0)[1].sum() == pytest.approx(drafted, abs=1e-13)
+    assert integral.evaluate(alpha)[1].sum() <= drafted + 1e-13
+    rows = integral.hessian(alpha).sum(axis=1)
     if not slack:
         np.testing.assert_allclose(rows, 0.0, rtol=0.0, atol=1e-13)
-    assert np.linalg.eigvalsh(race.hessian(alpha)).min() >= -1e-13
+    assert np.linalg.eigvalsh(integral.hessian(alpha)).min() >= -1e-13
