@@ -36,9 +36,13 @@ SolverName: _typing.TypeAlias = _typing.Literal[
 ]
 """The keys of `SOLVERS`, for editors and type checkers, in the order that commands show."""
 
-_classes = {getattr(kind, "name", ""): kind for kind in vars().copy().values()}
+_kinds = {
+    kind.name: kind
+    for kind in vars().copy().values()
+    if isinstance(kind, type) and issubclass(kind, Solver) and kind is not Solver
+}
 
-SOLVERS: dict[str, type[Solver]] = {name: _classes[name] for name in _typing.get_args(SolverName)}
+SOLVERS: dict[str, type[Solver]] = {name: _kinds[name] for name in _typing.get_args(SolverName)}
 """All solvers by name, as types: call one, with its options or without.
 
 Examples

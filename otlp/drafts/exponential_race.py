@@ -155,7 +155,7 @@ def _add_chances(
 
     Row m of `count` is the chance that m tokens of the tail have arrived, all below the level, and
     of `rate` the rate at which one more does; the heads have the same, and all heads but `current`.
-    A step looks at them without its token, from the first row to the last.
+    A step divides its token's factor out of a row, `*_without`, and multiplies the new one in.
     """
     heads = survival.shape[0]
     below = np.zeros(draft.size)
@@ -194,29 +194,40 @@ def _add_chances(
                 rest_count, rest_rate, survives, odds, own, below[token], head_count, head_rate
             )
         else:
-            flow, rise = broadcast(-reached * own), broadcast(share * own)
-            lower, upper = multiply(broadcast(-reached), odds), multiply(broadcast(share), odds)
-            same, two = load(count, 0), load(rate, 0)
-            more = multiply_add(flow, same, two)
-            store(rate, 0, multiply_add(rise, same, two))
+            taken_rate, added_rate = broadcast(-reached * own), broadcast(share * own)
+            taken_odds, added_odds = (
+                multiply(broadcast(-reached), odds),
+                multiply(broadcast(share), odds),
+            )
+            count_without, rate_m = load(count, 0), load(rate, 0)
+            rate_without = multiply_add(taken_rate, count_without, rate_m)
+            store(rate, 0, multiply_add(added_rate, count_without, rate_m))
             for m in range(1, n):
                 if heads > 0:
-                    rest = multiply(more, load(head_count, n - 1 - m))
-                    rest = multiply_add(same, load(head_rate, n - 1 - m), rest)
+                    rest = multiply(rate_without, load(head_count, n - 1 - m))
+                    rest = multiply_add(count_without, load(head_rate, n - 1 - m), rest)
                     chance = multiply_add(odds, rest, chance)
-                    rest = multiply(same, load(head_count, n - m))
+                    rest = multiply(count_without, load(head_count, n - m))
                     chance = multiply_add(each, rest, chance)
                 elif m == n - 1:
-                    chance = multiply(odds, more)
-                one, two = load(count, m), load(rate, m)
-                store(count, m, multiply_add(upper, same, one))
-                here = multiply_add(lower, same, one)
+                    chance = multiply(odds, rate_without)
+                count_m, rate_m = load(count, m), load(rate, m)
+                store(count, m, multiply_add(added_odds, count_without, count_m))
+                next_without = multiply_add(taken_odds, count_without, count_m)
                 # The rates' last row is that of n + 1 arrivals, which nobody asks for.
                 if m < n - 1:
-                    store(rate, m, multiply_add(rise, here, multiply_add(upper, more, two)))
-                    more = multiply_add(flow, here, multiply_add(lower, more, two))
-                same = here
-            chance = multiply_add(multiply(each, same), load(head_count, 0), chance)
+                    store(
+                        rate,
+                        m,
+                        multiply_add(
+                            added_rate, next_without, multiply_add(added_odds, rate_without, rate_m)
+                        ),
+                    )
+                    rate_without = multiply_add(
+                        taken_rate, next_without, multiply_add(taken_odds, rate_without, rate_m)
+                    )
+                count_without = next_without
+            chance = multiply_add(multiply(each, count_without), load(head_count, 0), chance)
         chances[step] += sum_lanes(chance)
 
 
@@ -257,11 +268,11 @@ def _multiply_factor(
     """Multiply a head's factor in, of whose ranks the share `below` lies below the level."""
     own, arrived = below * own, multiply(broadcast(below), arrived)
     for m in range(count.shape[0] - 1, -1, -1):
-        one = load(count, m)
-        two = multiply(survival, multiply_add(broadcast(own), one, load(rate, m)))
-        one = multiply(survival, one)
+        count_m = load(count, m)
+        rate_m = multiply(survival, multiply_add(broadcast(own), count_m, load(rate, m)))
+        count_m = multiply(survival, count_m)
         if m > 0:
-            one = multiply_add(arrived, load(count, m - 1), one)
-            two = multiply_add(arrived, load(rate, m - 1), two)
-        store(to_count, m, one)
-        store(to_rate, m, two)
+            count_m = multiply_add(arrived, load(count, m - 1), count_m)
+            rate_m = multiply_add(arrived, load(rate, m - 1), rate_m)
+        store(to_count, m, count_m)
+        store(to_rate, m, rate_m)

@@ -102,7 +102,7 @@ def _nodes(alpha: FloatArray, slack: float, step: float) -> tuple[float, FloatAr
 
 
 @compiled(fastmath=REASSOCIATE)
-def _times(
+def _multiply_factor(
     series: FloatArray, alive: FloatArray, powers: FloatArray, binomial: FloatArray, out: FloatArray
 ) -> None:
     """Multiply series, shape (n + 1, WIDTH), by 1 + alive (exp(q x) - 1); `out` may be `series`."""
@@ -157,7 +157,7 @@ def _evaluate(
             before[0, d] = nothing[d]
             after[d] = 1.0 if d == 0 else 0.0
         for j in range(size):
-            _times(before[j], alive[j], powers[j], binomial, before[j + 1])
+            _multiply_factor(before[j], alive[j], powers[j], binomial, before[j + 1])
         for k in range(width):
             still = np.exp(-slack * np.exp(log_time[k]))
             value += weight[k] * (
@@ -180,7 +180,7 @@ def _evaluate(
             for k in range(width):
                 total += weight[k] * rate[k] * still_alive[k] * first[k]
             given[j] += total
-            _times(after, alive[j], powers[j], binomial, after)
+            _multiply_factor(after, alive[j], powers[j], binomial, after)
     return value, given
 
 
@@ -210,7 +210,7 @@ def _hessian(
                         total[k] -= factor * one[k]
                 for k in range(width):
                     odds[j, d, k] = alive[j, k] * total[k]
-            _times(product, alive[j], powers[j], binomial, product)
+            _multiply_factor(product, alive[j], powers[j], binomial, product)
         for j in range(size):
             for d in range(1, n + 1):
                 total[:] = 0.0

@@ -287,7 +287,7 @@ def test_a_guarantee_reads_as_its_name() -> None:
     assert str(Guarantee.OPTIMAL) == f"{Guarantee.OPTIMAL}" == "OPTIMAL"
 
 
-def test_loading_kernels_is_a_lap_of_its_own() -> None:
+def test_loading_kernels_is_charged_by_itself() -> None:
     code = (
         "import otlp\n"
         "problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))\n"

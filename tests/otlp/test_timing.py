@@ -163,7 +163,7 @@ def test_what_compiles_for_other_types_is_loading() -> None:
     for argument in (1.0, 1):
         watch = Stopwatch()
         assert kernel(argument) == 2
-        watch.lap("solve")
+        watch.charge("solve")
         taken = watch.read()
         assert taken.load > taken.solve
 
@@ -172,7 +172,7 @@ def test_loading_inside_loading_counts_once() -> None:
     watch = Stopwatch()
     with timing.loading(), timing.loading():
         wait()
-    watch.lap("solve")
+    watch.charge("solve")
     assert MOMENT <= watch.read().load and watch.read().solve >= 0.0
 
 
