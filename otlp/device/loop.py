@@ -186,7 +186,7 @@ class DeviceLoop:
         self,
         prompts: Sequence[Any],
         tokens: int,
-        numbers: torch.Generator | Iterator[Tensor] | None = None,
+        generator: torch.Generator | Iterator[Tensor] | None = None,
     ) -> Decoded:
         """Go on with each prompt by so many tokens, or until an end token.
 
@@ -195,8 +195,8 @@ class DeviceLoop:
         prompts : sequence of int sequences
             Token ids, at least one each; of any lengths.
         tokens : int
-        numbers : torch.Generator or iterator of Tensor, optional
-            A generator on the device; or uniform numbers of each round, float64 of shape
+        generator : torch.Generator or iterator of Tensor, optional
+            On the device; or the uniform numbers of each round, float64 of shape
             (B, `numbers_a_round`).
 
         Returns
@@ -217,10 +217,10 @@ class DeviceLoop:
         longest = self._check_lengths(texts, tokens)
         with torch.no_grad():
             state, play = self._prepared(len(texts), self._context(longest, tokens))
-            if isinstance(numbers, Iterator):
-                draw = _checked(numbers, state)
+            if isinstance(generator, Iterator):
+                draw = _checked(generator, state)
             else:
-                draw = self._random(state, numbers)
+                draw = self._random(state, generator)
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
                 _read(model, cache, state.progress.text, longest)

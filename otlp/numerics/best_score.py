@@ -64,13 +64,13 @@ def _rule() -> tuple[FloatArray, FloatArray]:
     return 0.5 * (x + 1.0), np.array(rows)
 
 
-class _Rising(NamedTuple):
-    """Scores that rise in a cell: which, their powers and slopes, and where their chains are.
+class _Active(NamedTuple):
+    """Scores with a density in a cell: which, their powers and slopes, and where their chains are.
 
-    The first `many` rows are in use, and row `slowest` has the smallest powers.
+    The first `size` rows are in use, and row `slowest` has the smallest powers.
     """
 
-    many: int
+    size: int
     slowest: int
     which: IntArray
     powers: FloatArray
@@ -99,7 +99,7 @@ def _best_score(
         a, width = grid[cell], log_subtract(grid[cell + 1], grid[cell])
         if width == -inf:
             continue
-        rest, moving, slowest, least = 1.0, 0, 0, inf
+        rest, size, slowest, least = 1.0, 0, 0, inf
         for s in range(count):
             while at[s] < sizes[s] and edges[s, at[s] + 1] <= a:
                 at[s] += 1
@@ -111,24 +111,24 @@ def _best_score(
                 rest *= exp(left[s, i, links])
                 continue
             offset = log_subtract(a, own) if a > own else -inf
-            which[moving], power[moving], slope[moving] = s, powers[s], slopes[s, i]
-            move(left[s, i], slope[moving], power[moving], offset, begin[moving])
+            which[size], power[size], slope[size] = s, powers[s], slopes[s, i]
+            move(left[s, i], slope[size], power[size], offset, begin[size])
             if powers[s].prod() < least:
-                slowest, least = moving, powers[s].prod()
-            moving += 1
-        if moving == 0 or rest == 0.0:
+                slowest, least = size, powers[s].prod()
+            size += 1
+        if size == 0 or rest == 0.0:
             continue
-        if moving == 1:
+        if size == 1:
             chances[which[0]] += rest * exp(chain(begin[0], slope[0], power[0], width)[0])
             continue
-        rising = _Rising(moving, slowest, which, power, slope, begin)
-        _add_cell(rising, width, rest, nodes, weights, chances)
+        active = _Active(size, slowest, which, power, slope, begin)
+        _add_cell(active, width, rest, nodes, weights, chances)
     return chances
 
 
 @compiled
 def _add_cell(
-    rising: _Rising,
+    active: _Active,
     width: float,
     rest: float,
     nodes: FloatArray,
@@ -139,16 +139,16 @@ def _add_cell(
 
     `rest` is the probability that the scores that do not rise here lie below.
     """
-    count, slowest, which, powers, slopes, begin = rising
+    count, slowest, which, powers, slopes, begin = active
     base = np.empty_like(begin)
-    part = _Rising(count, slowest, which, powers, slopes, base)
+    part = _Active(count, slowest, which, powers, slopes, base)
     found = np.empty((weights.shape[0], count))
     bottom = 1.0
     for k in range(count):
         bottom *= exp(begin[k, -1])
     # of a part: where it begins, its width, and the product of all F at its ends
     parts = np.empty((DEEPEST + 2, 4))
-    parts[0] = (-inf, width, bottom, _product(rising, width))
+    parts[0] = (-inf, width, bottom, _product(active, width))
     size, halved = 1, 0
     while size > 0:
         size -= 1
@@ -179,18 +179,18 @@ def _add_cell(
 
 
 @compiled
-def _product(rising: _Rising, width: float) -> float:
+def _product(active: _Active, width: float) -> float:
     """Product of all F after a rise of z by e^width."""
     product = 1.0
-    for k in range(rising.many):
-        base = rising.base[k]
-        product *= exp(base[-1]) + exp(chain(base, rising.slopes[k], rising.powers[k], width)[0])
+    for k in range(active.size):
+        base = active.base[k]
+        product *= exp(base[-1]) + exp(chain(base, active.slopes[k], active.powers[k], width)[0])
     return product
 
 
 @compiled
 def _integrate(
-    part: _Rising, height: float, nodes: FloatArray, weights: FloatArray, found: FloatArray
+    part: _Active, height: float, nodes: FloatArray, weights: FloatArray, found: FloatArray
 ) -> None:
     """Write the integral of each density, and its last Legendre coefficients, over one part.
 
@@ -201,14 +201,14 @@ def _integrate(
     found[:] = 0.0
     for node in range(nodes.size):
         place = inverse(base[slowest], slopes[slowest], powers[slowest], height + log(nodes[node]))
-        product, pace = 1.0, 1.0
+        product, slowest_rate = 1.0, 1.0
         for k in range(count):
             rise, rate = chain(base[k], slopes[k], powers[k], place)
             level = exp(base[k, -1]) + exp(rise)
             product *= level
             density[k] = exp(rise) * rate / level if level > 0.0 else 0.0
             if k == slowest:
-                pace = nodes[node] * rate
+                slowest_rate = nodes[node] * rate
         for row in range(weights.shape[0]):
             for k in range(count):
-                found[row, k] += weights[row, node] * product / pace * density[k]
+                found[row, k] += weights[row, node] * product / slowest_rate * density[k]

@@ -206,7 +206,7 @@ def place_of(score: Score, log_z: float) -> tuple[int, float]:
 
 
 @compiled
-def win_place(score: Score, mass: float) -> tuple[int, float]:
+def win_quantile(score: Score, mass: float) -> tuple[int, float]:
     """Place that so much of the law of the win lies below."""
     cells = score.wins.size
     for i in range(cells):

@@ -20,14 +20,14 @@ from otlp.numerics.two_slice import (
     wanted_ratios,
 )
 
-SAME_MEANS = 1e-12
+EQUAL_MEANS = 1e-12
 """Slices whose means differ by less are one slice."""
-SETTLED = 1e-10
+EXCESS_TOLERANCE = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
-FIRST_PLACE = 0.75
-"""Where the place of a cut is looked for first."""
-FAR = 1e300
-"""A mean density that is too large to be known; nothing is lost where thresholds take it so."""
+START = 0.75
+"""Where the root finding starts, as a part of the bracket."""
+LARGEST_MEAN = 1e300
+"""Larger mean densities are not told apart; thresholds lose nothing by that."""
 
 
 class _Means(NamedTuple):
@@ -55,12 +55,12 @@ def _means(score: Score, log_z: float) -> _Means:
     low = won_below / below if below > 0.0 else 0.0
     low_rate = (win_rate - low * rise_rate) / below if below > 0.0 else 0.0
     if above > 0.0:
-        high = min(won_above / above, FAR)
+        high = min(won_above / above, LARGEST_MEAN)
         return _Means(low, high, low_rate, (high * rise_rate - win_rate) / above)
     last = score.masses.size - 1
     rise, rate = rise_in(score, last, score.widths[last])
     slope = exp(rise) * rate
-    return _Means(low, score.wins[last] / slope if slope > 0.0 else FAR, low_rate, 0.0)
+    return _Means(low, score.wins[last] / slope if slope > 0.0 else LARGEST_MEAN, low_rate, 0.0)
 
 
 @compiled
@@ -92,29 +92,29 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
         power *= h
     a, b = exp(power * score.edges[0]), exp(power * score.edges[-1])
     first, last = a, b
-    u, before = a + FIRST_PLACE * (b - a), inf
+    u, before = a + START * (b - a), inf
     at_a, at_b = _means(score, score.edges[0]), _means(score, score.edges[-1])
     seen_end = False
     for _ in range(60):
         # next to the end what lies above would be rounding
         means = _means(score, log(u) / power) if u < b else at_b
         found = clipped(weight, p, q, means.low, means.high)
-        if abs(found.excess) <= SETTLED or b - a <= SETTLED * b:
+        if abs(found.excess) <= EXCESS_TOLERANCE or b - a <= EXCESS_TOLERANCE * b:
             break
         if found.excess < 0.0:
             a, at_a = u, means
         else:
             b, at_b, seen_end = u, means, True
-        solvable = _modelled(found, means, at_a) < 0.0 < _modelled(found, means, at_b)
+        solvable = _linearised(found, means, at_a) < 0.0 < _linearised(found, means, at_b)
         if solvable and abs(found.excess) <= 0.5 * before:
-            u = _vanishing(score, power, a, b, u, found, means)
+            u = _root(score, power, a, b, u, found, means)
         elif found.excess < 0.0 and not seen_end:
             # a path that the target hardly wants: the place is near the end, or the end
             u, seen_end = b, True
         else:
             u = 0.5 * (a + b)
         before = abs(found.excess)
-    if clipped_from_below(weight, p, q, means.low) <= SETTLED:
+    if clipped_from_below(weight, p, q, means.low) <= EXCESS_TOLERANCE:
         least, most = wanted_ratios(weight, p, q)
         a, b, c, d = first, last, first, last
         for _ in range(50):
@@ -134,30 +134,30 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
 
 
 @compiled
-def _modelled(found: Clipped, means: _Means, others: _Means) -> float:
+def _linearised(found: Clipped, means: _Means, others: _Means) -> float:
     """The excess under other means, if no other tokens were clipped."""
     moved = found.beneath * (others.low - means.low)
     return found.excess + moved + found.beyond * (others.high - means.high)
 
 
 @compiled
-def _vanishing(
+def _root(
     score: Score, power: float, a: float, b: float, u: float, found: Clipped, start: _Means
 ) -> float:
-    """The place between a and b without an excess, if no other tokens were clipped than at u.
+    """Root of the excess between a and b, if no other tokens were clipped than at u.
 
-    Newton's steps, or to the middle where they would leave the bracket.
+    Newton's steps, safeguarded by bisection.
     """
     excess, means = found.excess, start
-    settled = max(0.01 * excess**2, 0.1 * SETTLED)
+    tolerance = max(0.01 * excess**2, 0.1 * EXCESS_TOLERANCE)
     for _ in range(30):
         slope = found.beneath * means.low_rate + found.beyond * means.high_rate
         slope *= exp(log(u) / power) / (power * u)
         near = u - excess / slope if slope > 0.0 else b
         u = near if a < near < b else 0.5 * (a + b)
         means = _means(score, log(u) / power)
-        excess = _modelled(found, start, means)
-        if abs(excess) <= settled:
+        excess = _linearised(found, start, means)
+        if abs(excess) <= tolerance:
             break
         if excess < 0.0:
             a = u
@@ -201,8 +201,8 @@ def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSpl
     below, above, won_below, won_above = slices(score, cell, offset)
     if below <= 0.0 or above <= 0.0:
         return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
-    low, high = won_below / below, min(won_above / above, FAR)
-    if high - low < SAME_MEANS:
+    low, high = won_below / below, min(won_above / above, LARGEST_MEAN)
+    if high - low < EQUAL_MEANS:
         return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
     up, down = balance(weight, p, q, below, above, low, high)
     return ScoreSplit(cell, offset, below, above, low, high, up, down)

@@ -38,7 +38,7 @@ from otlp.numerics.score_chains import (
     root_score,
     sliced,
     slices,
-    win_place,
+    win_quantile,
 )
 from otlp.numerics.score_threshold import split
 from otlp.numerics.two_slice import clipped_from_below, shares, skewed
@@ -226,7 +226,7 @@ def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | No
         return score, None
     if lower <= NEGLIGIBLE * (lower + upper):
         return None, score
-    cell, offset = win_place(score, lower / (lower + upper))
+    cell, offset = win_quantile(score, lower / (lower + upper))
     reached, _, _, won_above = slices(score, cell, offset)
     if won_above <= 0.0:
         return score, None

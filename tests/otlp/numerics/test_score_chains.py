@@ -20,7 +20,7 @@ from otlp.numerics.score_chains import (
     root_score,
     sliced,
     slices,
-    win_place,
+    win_quantile,
 )
 from otlp.numerics.score_threshold import split as split_for
 from otlp.numerics.score_threshold import threshold
@@ -31,7 +31,7 @@ fractions = st.floats(0.01, 0.99)
 
 def split(score: Score, wins: float, lower: float) -> Score:
     """A score with so much of the mass below the place that so much of the wins lies below."""
-    cell, offset = win_place(score, wins)
+    cell, offset = win_quantile(score, wins)
     below, above, _, _ = slices(score, cell, offset)
     bottom = float(np.exp(score.left[-1, 0]))
     return sliced(score, cell, offset, bottom * lower / below, lower / below, (1.0 - lower) / above)
@@ -76,7 +76,7 @@ def test_the_low_part_and_the_high_part_make_the_whole(
     way: list[tuple[float, float, float]], share: float
 ) -> None:
     score = some_score(way)
-    cell, offset = win_place(score, share)
+    cell, offset = win_quantile(score, share)
     reached, above, won_below, _ = slices(score, cell, offset)
     assert won_below == pytest.approx(share, rel=1e-9)
     bottom = float(np.exp(score.left[-1, 0]))
