@@ -1,7 +1,6 @@
 """What passed in an environment that has nothing else is not run again in one that has all.
 
-But for the tests of the package as a whole, which lie beside this file: what they ask (which names
-resolve, which pages can be run) is another question in another environment.
+But for the tests of what resolves, which is another question in another environment.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+RESOLVES = {"test_arrows", "test_packaging", "test_reference"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +23,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (file := config.getoption("not_again")) is None:
         return
     passed = set(file.read_text().splitlines())
-    again = [item for item in items if item.nodeid not in passed or item.path.parent == TESTS]
+    again = [item for item in items if item.nodeid not in passed or item.path.stem in RESOLVES]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(again)])
     items[:] = again
 

@@ -26,7 +26,15 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
+SLOW = ("audit.md", "engines.md")
+"""Dozens of audits, each with its ten thousand real calls."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] * (p.name in SLOW)) for p in WITH_EXAMPLES],
+    ids=[page.name for page in WITH_EXAMPLES],
+)
 def test_pages(page: Path) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name], reason="pip install -e .[decode]")
@@ -43,16 +51,16 @@ CAPTION = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_figures_are_svg_and_captions_say_data_rows_machine_and_command(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    found = FIGURE.findall(text)
-    assert len(found) == text.count("![")
-    for words, target, caption in found:
-        assert words and target.endswith(".svg") and (page.parent / target).exists()
-        said = CAPTION.search(" ".join(caption.split()))
-        assert said, f"{page.name}: {target} needs a caption with data, rows, machine and command"
-        assert (ROOT / (said[1] or said[2] or ".")).exists()
+def test_figures_are_svg_and_captions_say_data_rows_machine_and_command() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        found = FIGURE.findall(text)
+        assert len(found) == text.count("!["), page
+        for words, target, caption in found:
+            assert words and target.endswith(".svg") and (page.parent / target).exists(), page
+            said = CAPTION.search(" ".join(caption.split()))
+            assert said, f"{page}: {target} needs a caption with data, rows, machine and command"
+            assert (ROOT / (said[1] or said[2] or ".")).exists(), page
 
 
 def test_every_figure_is_shown_and_is_an_svg() -> None:

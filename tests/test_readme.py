@@ -61,6 +61,7 @@ def test_commands_work_as_printed(
         assert (tmp_path / named).stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_the_table_of_what_is_gained_is_what_its_command_prints() -> None:
     (line,) = (line for line in COMMANDS if line.startswith("otlp compare --rows 162"))
     output = done(*shlex.split(line)[1:])

@@ -122,7 +122,8 @@ TREES: list[tuple[Drafting, int, tuple[Verification, ...]]] = [
     *((tree, 2, (ListSampling(), Traversal(), Tournament()))
       for tree in (delayed_paths(1, 2, 1), delayed_paths(0, 2, 2), prefix_tree([2, 2]))),
     *((tree, 3, (BottomUp(),))
-      for tree in (delayed_paths(1, 2, 1), prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 1)]))),
+      for tree in (delayed_paths(1, 2, 1), mixed_tree([(1, 1), (0, 1)]))),
+    (prefix_tree([2, 2]), 2, (BottomUp(),)),
 ]  # fmt: skip
 
 

@@ -19,7 +19,9 @@ from otlp.timing import loading
 
 PACKAGE = Path(__file__).parent.parent
 
-WITHOUT_KERNELS = frozenset({"auditing", "batched", "cli", "device", "export", "studies", "sweeps"})
+WITHOUT_KERNELS = frozenset(
+    {"auditing", "batched", "cli", "device", "export", "lab", "studies", "sweeps", "testing"}
+)
 """Packages that no kernel and nothing that a kernel names stands in."""
 
 REASSOCIATE = {"reassoc", "nsz", "contract"}

@@ -35,8 +35,9 @@ def martingale(x: Any, p: Any, q: Any, rng: Any) -> int:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_mistake_that_was_shipped_fails(name: str) -> None:
     rule, drafts, more = SHIPPED[name]
+    size = 2 if more else 3  # samplers have many outcomes
     with pytest.raises(AssertionError, match=r"NOT_LOSSLESS|DRAFTS_DIFFER"):
-        assert_lossless(rule, drafts, vocab_sizes=[3], dtypes=["float64"], **more)
+        assert_lossless(rule, drafts, vocab_sizes=[size], dtypes=["float64"], **more)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -105,7 +105,7 @@ def _odd_fields(config: Any) -> list[str]:
     """Fields of a generation config that ask for something else."""
     from transformers import GenerationConfig
 
-    blank: Any = GenerationConfig()  # type: ignore[no-untyped-call]
+    blank: Any = GenerationConfig()
     # since transformers 5 a blank config says None, and generate fills in the defaults
     defaults = {**vars(blank), **getattr(blank, "_get_default_generation_params", dict)()}
     return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -168,15 +168,19 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
     """
     target, draft = pair(vocab_size=vocab, pad_token_id=None, bos_token_id=None)
     prompt, seen = [1, 0], []
+    laws_of = {
+        model: cache(lambda *prefix, model=model: law(model, [*prompt, *prefix]))
+        for model in (target, draft)
+    }
     parents = prefix_tree(branching).shape
     tokens = torch.tensor(list(product(range(vocab), repeat=len(parents) - 1)))
     wanted_q = torch.zeros(len(tokens), max(parents) + 1, vocab, dtype=torch.float64)
     wanted_p = torch.zeros(len(tokens), len(parents), vocab, dtype=torch.float64)
     for at, row in enumerate(tokens):
         for slot, prefix in enumerate(prefixes(branching, row)):
-            wanted_p[at, slot] = law(target, prompt + prefix)
+            wanted_p[at, slot] = laws_of[target](*prefix)
             if slot <= max(parents):
-                wanted_q[at, slot] = law(draft, prompt + prefix)
+                wanted_q[at, slot] = laws_of[draft](*prefix)
     drawing = forced(wanted_q[:, list(parents[1:])], tokens)
 
     def recording(*parts):
@@ -269,7 +273,7 @@ def test_the_laws_along_a_text(branching: tuple[int, ...], shares: tuple[float, 
 
 @pytest.mark.parametrize(
     ("branching", "shares"),
-    [((1, 1), ()), ((2, 1), ()), ((2, 2), ()), ((1, 1), (0.3, 1.0)), ((2, 2), (0.3, 1.0))],
+    [((1, 1), ()), ((2, 1), (0.3, 1.0)), ((2, 2), (0.3, 1.0))],
 )
 def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[float, ...]) -> None:
     """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""

@@ -22,6 +22,8 @@ from otlp.lab.engines import ENGINES
 from otlp.lab.engines.candidate_generators import judge_candidates, shipped
 from tests.otlp.cli.command import run
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 
 def report_on(name: str, **settings: int):
     engine = ENGINES[name]

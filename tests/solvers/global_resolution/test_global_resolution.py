@@ -128,7 +128,7 @@ def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("otlp.solvers.global_resolution.global_resolution.LISTED_TERMS", 0)
