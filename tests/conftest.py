@@ -19,7 +19,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is, by whiche
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 untimed = settings.get_profile("untimed")
-settings.register_profile("repeatable", untimed, derandomize=True)
+settings.register_profile("repeatable", untimed, derandomize=True, max_examples=50)
 settings.register_profile("explore", untimed, derandomize=False)
 settings.register_profile("long", untimed, derandomize=False, max_examples=20_000)
 settings.load_profile("repeatable")
@@ -35,9 +35,13 @@ def of_core(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only the core is asked for, import nothing else: PyTorch takes seconds."""
-    other = collection_path.is_file() and not of_core(collection_path)
-    return True if other and config.option.markexpr == "core" else None
+    """Where only the core or the slow are asked for, import nothing else: PyTorch takes seconds."""
+    if not collection_path.is_file():
+        return None
+    asked = config.option.markexpr
+    other = asked == "core" and not of_core(collection_path)
+    other |= asked.startswith("slow and") and "slow" not in collection_path.read_text("utf-8")
+    return True if other else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

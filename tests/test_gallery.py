@@ -15,11 +15,18 @@ SLOW = {
     *("siblings", "temperature", "top_k"),
 }
 """Those that take a second or more."""
+LONG = "published_limits"
+"""Half a minute."""
+
+
+def marks(script: Path) -> list[pytest.MarkDecorator]:
+    slow = [pytest.mark.slow] * (script.stem in SLOW)
+    return slow + [pytest.mark.long] * (script.stem == LONG)
 
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(s, marks=pytest.mark.slow if s.stem in SLOW else ()) for s in SCRIPTS],
+    [pytest.param(script, marks=marks(script)) for script in SCRIPTS],
     ids=lambda script: script.stem,
 )
 def test_the_script_ends_in_its_figure(

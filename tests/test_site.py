@@ -128,6 +128,7 @@ def test_what_leads_to_a_page_is_called_what_the_page_is_called() -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
     """The site's address, and its pages."""
+    pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields
+from functools import cache
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.processes import run_python
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
 
 
+@cache
 def shown() -> dict[str, object]:
     solution = otlp.solve(PROBLEM)
     return {
@@ -30,6 +32,7 @@ def shown() -> dict[str, object]:
     }
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize(
     ("name", "said"),
     [

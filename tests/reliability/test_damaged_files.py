@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,8 @@ def test_damaged_files_are_refused_or_sound(kind: Kind, damage: Damage, tmp_path
     kind.read(tmp_path)
 
 
-@pytest.mark.parametrize("content", NOTHING, ids=lambda content: repr(content[:12]))
-def test_what_is_no_such_file_is_refused_and_left_alone(
-    kind: Kind, content: bytes, tmp_path: Path
-) -> None:
-    for path in files(tmp_path):
+def test_what_is_no_such_file_is_refused_and_left_alone(kind: Kind, tmp_path: Path) -> None:
+    for content, path in product(NOTHING, files(tmp_path)):
         whole = path.read_bytes()
         path.write_bytes(content)
         if kind.error is JournalError and not content:  # a new one

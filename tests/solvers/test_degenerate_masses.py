@@ -58,7 +58,7 @@ def edge_problems(draw: st.DrawFn) -> otlp.Problem:
 
 @pytest.mark.parametrize("name", SOLVERS)
 @given(problem=edge_problems())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_no_warning_and_the_whole_proof(name: str, problem: otlp.Problem) -> None:
     solver = SOLVERS[name]
     if not solver.supports(problem):

@@ -28,7 +28,7 @@ from tests.instances import (
 
 
 @given(iid_problems())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_k_seq_is_within_its_factor_of_the_optimum(problem):
     n = problem.n
     solution = KSeq().solve(problem)
@@ -38,7 +38,7 @@ def test_k_seq_is_within_its_factor_of_the_optimum(problem):
 
 
 @given(iid_problems(), st.floats(1.0, 8.0))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_k_seq_with_a_given_division_factor(problem, rho):
     least = least_division_factor(problem.target, problem.drafts.draft, problem.n)
     assert 1.0 <= least <= problem.n
@@ -137,7 +137,7 @@ PAIRS = st.one_of(
 
 
 @given(PAIRS)
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_the_first_draft_and_the_second_apart(problem):
     """By each token, against the sum over all pairs; the second is what else is accepted."""
     rule = HubSolver() if isinstance(problem.drafts, otlp.Hub) else RecursiveRejection()

@@ -1,5 +1,7 @@
 """Cascades: laws to aim at, and decoding from them exactly."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -130,11 +132,11 @@ def test_decoding_follows_the_transformed_law(transform, verification):
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "autoregressive"])
-@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-def test_every_algorithm_follows_the_transformed_law(transform, name):
+def test_every_algorithm_follows_the_transformed_law(name):
     """An algorithm sees the law that it aims at, nothing of where it came from."""
     paths = {"speculative": 1, "block": 1, "hub": 2, "tournament": 2, "target-only": 2}
-    for vocab_size, length, most in [(2, 3, 3), (3, 2, 3), (4, 1, 3)]:
+    sizes = cycle([(2, 3, 3), (3, 2, 3), (4, 1, 3)])
+    for transform, (vocab_size, length, most) in zip(TRANSFORMS, sizes, strict=False):
         draft, target = random_pair(vocab_size, length + 1, np.random.default_rng(3))
         aimed = aimed_model(draft, target, transform)
         drafting = Setting(name, paths.get(name, most), length).drafting

@@ -52,7 +52,11 @@ class TwoSlices:
 
 SELECTIONS = [Greedy, TwoSlices]
 SIZES = [(2, 3, 3), (3, 2, 3), (4, 1, 4), (3, 3, 2), (4, 3, 2), (4, 2, 3)]
-SIZES += [pytest.param(*size, marks=pytest.mark.slow) for size in ((3, 3, 3), (4, 3, 3))]
+SLOW = [pytest.mark.slow]
+SIZES += [
+    pytest.param(3, 3, 3, marks=SLOW),
+    pytest.param(4, 3, 3, marks=[*SLOW, pytest.mark.long]),
+]
 
 
 @given(hard_laws(), st.integers(1, 5))

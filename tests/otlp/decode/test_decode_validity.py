@@ -52,16 +52,14 @@ MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, "hub")]
 """All that take K paths; `hub` drafts its own trees."""
 
 
-def slow_if_many(name, size):
-    """Both selections pick from all V^(K L) sets of paths; tournament verifies every path."""
-    long = name in ("tournament", "two-slice", "greedy-multipath")
-    many = size == (4, 3, 3) and long
-    return pytest.param(name, size, marks=pytest.mark.slow if many else ())
+LARGEST = (4, 3, 3)
+SELECTING = ("tournament", "two-slice", "greedy-multipath")
+"""Selections pick from all V^(K L) sets of paths; tournament verifies every path."""
 
-
-GRID = [slow_if_many(name, size) for name in MULTIPLE for size in EVERY_SIZE]
-GRID += [pytest.param(name, size) for name in SINGLE for size in EVERY_SIZE if size[2] == 1]
-GRID += [pytest.param("hub", size) for size in EVERY_SIZE if size[2] == 2]
+GRID = {name: [size for size in EVERY_SIZE if size[2] == 1] for name in SINGLE}
+GRID |= {name: EVERY_SIZE for name in MULTIPLE}
+GRID |= {name: EVERY_SIZE[:-1] for name in SELECTING}
+GRID |= {"hub": [size for size in EVERY_SIZE if size[2] == 2]}
 
 
 def assert_kept_by_prefixes(pair, rng, drafting, verification):
@@ -70,13 +68,19 @@ def assert_kept_by_prefixes(pair, rng, drafting, verification):
         assert_law_of(target, prefix_law(draft, target, drafting, verification))
 
 
-@pytest.mark.parametrize(("name", "size"), GRID)
-def test_every_algorithm_at_every_size(name, size):
-    vocab_size, length, paths = size
-    rng = np.random.default_rng(20)
-    pair = random_pair(vocab_size, length + 1, rng)
-    drafting = Setting(name, paths, length).drafting
-    assert_kept_by_prefixes(pair, rng, drafting, ALGORITHMS[name])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        *GRID.items(),
+        *(pytest.param(name, [LARGEST], marks=pytest.mark.slow) for name in SELECTING),
+    ],
+)
+def test_every_algorithm_at_every_size(name, sizes):
+    for vocab_size, length, paths in sizes:
+        rng = np.random.default_rng(20)
+        pair = random_pair(vocab_size, length + 1, rng)
+        drafting = Setting(name, paths, length).drafting
+        assert_kept_by_prefixes(pair, rng, drafting, ALGORITHMS[name])
 
 
 @pytest.mark.parametrize(
@@ -86,11 +90,11 @@ def test_every_algorithm_at_every_size(name, size):
 @pytest.mark.parametrize(
     "branching", [(1,), (2,), (3,), (2, 2), (3, 1), (1, 3), (2, 1, 2)], ids=str
 )
-@pytest.mark.parametrize("vocab_size", [2, 3, 4])
-def test_trees_at_every_size(vocab_size, branching, make, verification):
-    rng = np.random.default_rng(21)
-    pair = random_pair(vocab_size, len(branching) + 1, rng)
-    assert_kept_by_prefixes(pair, rng, make(branching), verification)
+def test_trees_at_every_size(branching, make, verification):
+    for vocab_size in (2, 3, 4):
+        rng = np.random.default_rng(21)
+        pair = random_pair(vocab_size, len(branching) + 1, rng)
+        assert_kept_by_prefixes(pair, rng, make(branching), verification)
 
 
 TREES = [
@@ -120,7 +124,7 @@ LARGE = [
         ALGORITHMS[name],
         iid_paths(paths, length),
         v,
-        marks=LONG if v == 4 or name == "global-resolution" else SLOW,
+        marks=LONG if v > 2 or name == "global-resolution" else SLOW,
     )
     for name in MULTIPLE
     if name != "tournament"

@@ -146,7 +146,7 @@ def test_an_iterator_of_text_ends(padding: tuple[Any, Any, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["pair", "padding"])
+@pytest.mark.parametrize("which", ["pair", pytest.param("padding", marks=pytest.mark.long)])
 def test_sampled_batches_follow_the_law_of_the_target(
     request: pytest.FixtureRequest, which: str
 ) -> None:
