@@ -300,3 +300,11 @@ def exact_best(counts: IntArray, shares: FloatArray) -> list[Fraction]:
             best[j] += sum(term / (power + 1) for power, term in enumerate(density))
         below = [start + step for start, step in zip(below, rise, strict=True)]
     return best
+
+
+def language_like(vocab, n, k=None, seed=0):
+    rng = np.random.default_rng(seed)
+    logits = -1.5 * np.log(np.arange(1, vocab + 1)) + rng.standard_normal(vocab)
+    draft = otlp.softmax(logits + 0.7 * rng.standard_normal(vocab))
+    drafts = otlp.IID(draft, n)
+    return otlp.Problem(otlp.softmax(logits), drafts.top_k(k) if k else drafts)

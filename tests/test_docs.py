@@ -2,23 +2,13 @@
 
 import ast
 import doctest
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SOURCES = {
-    ".".join(("otlp", *path.relative_to(ROOT).with_suffix("").parts)).replace(
-        "otlp.otlp", "otlp"
-    ): path
-    for top in ("otlp", "solvers", "reductions")
-    for path in sorted((ROOT / top).rglob("*.py"))
-    if ">>> " in path.read_text(encoding="utf-8")
-    if top != "otlp" or path.relative_to(ROOT).parts[1] not in ("solvers", "reductions")
-}
+from tests.pages import PAGES, ROOT, SOURCES, names_a_missing_part
+
 NEEDS = {"batched.md": "torch", "tokens_a_second.md": "transformers"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -106,20 +96,6 @@ def test_every_benchmark_is_in_the_list_of_all() -> None:
     parts = {path for path in held if "/global_resolution/" in path}  # of run_all.py
     assert held - parts - listed == {f"bench/{name}.py" for name in NO_BENCHMARKS}
     assert listed <= held
-
-
-def names_a_missing_part(name: str) -> bool:
-    """Whether a module needs torch or transformers, and they are not there."""
-    needs = {
-        "otlp.batched": "torch",
-        "otlp.device": "transformers",
-        "otlp.lab.generation.generating": "transformers",
-        "otlp.decode.models.frequent_draft": "transformers",
-    }
-    return any(
-        name.startswith(part) and importlib.util.find_spec(package) is None
-        for part, package in needs.items()
-    )
 
 
 @pytest.mark.parametrize("name", SOURCES)

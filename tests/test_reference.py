@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_docs import ROOT, names_a_missing_part
+from tests.pages import ROOT, names_a_missing_part
 
 PUBLIC = (
     "otlp",

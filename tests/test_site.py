@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_docs import PAGES, ROOT, SOURCES
+from tests.pages import PAGES, ROOT, SOURCES
 
 pytest.importorskip("mkdocs", reason='pip install -e ".[docs]"')
 

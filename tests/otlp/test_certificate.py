@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,32 +13,16 @@ from hypothesis import strategies as st
 import otlp
 from otlp import Guarantee, Status
 from otlp.certificate import GAP_TOLERANCE, LOSSLESS_TOLERANCE, Answer, certify
-from otlp.distribution import FloatArray, Mask
+from otlp.distribution import Mask
 from otlp.drafts import DraftTuples
-from otlp.errors import Capability
 from otlp.plan import Marginals, Plan, TablePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, problems
+from tests.own_plans import PROBLEM, Boaster, OwnPlan, ignore_drafts, keep_first, table
 from tests.processes import run_python
 
-PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
 OPTIMUM = 0.85
-
-
-def table(problem: otlp.Problem, slices: FloatArray) -> TablePlan:
-    return TablePlan(problem, problem.drafts.enumerate_tuples(), slices)
-
-
-def ignore_drafts(problem: otlp.Problem = PROBLEM) -> TablePlan:
-    """Lossless: the target, whatever is drafted."""
-    return table(problem, np.tile(problem.target, (len(problem.drafts.enumerate_tuples().mass), 1)))
-
-
-def keep_first(problem: otlp.Problem = PROBLEM) -> TablePlan:
-    """Always the first draft: accepted throughout, and of the wrong law."""
-    first = problem.drafts.enumerate_tuples().tokens[:, 0]
-    return table(problem, np.eye(problem.vocab_size)[first])
 
 
 def optimal_plan() -> tuple[Plan, Mask]:
@@ -108,13 +91,6 @@ def test_token_ids_are_a_subset_too() -> None:
     np.testing.assert_array_equal(solution.subset, subset)
     with pytest.raises(otlp.errors.InvalidInputError, match="subset"):
         verdict(plan, subset=np.ones(7, dtype=bool))
-
-
-class OwnPlan(Plan):
-    """A user's: slices only."""
-
-    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        return self.problem.target
 
 
 class ShortPlan(OwnPlan):
@@ -217,19 +193,6 @@ def test_no_lossless_plan_is_certified_above_the_optimum(
         assert solution.acceptance >= optimum - GAP_TOLERANCE
     else:
         assert solution.status is Status.CERTIFICATE_FAILED
-
-
-@dataclass(frozen=True)
-class Boaster(Solver):
-    """Calls the plan of the naive rule optimal."""
-
-    name: ClassVar[str] = "boaster"
-
-    def supports(self, problem: otlp.Problem) -> Capability:
-        return Capability(problem.n > 1, "it needs two drafts: use max-flow")
-
-    def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
-        return Answer(otlp.solvers.Naive().prepare(problem), Guarantee.OPTIMAL)
 
 
 def test_solve_raises_where_the_certificate_fails() -> None:

@@ -19,7 +19,7 @@ from otlp.errors import InvalidInputError
 from otlp.testing import assert_lossless
 from otlp.testing.plain_martingale import picked_law, score_laws, verify_martingale
 from otlp.testing.plain_two_slice import Cells, slices, verify_two_slice
-from tests.otlp.auditing.test_audit_rounds import MENDED, SHIPPED, one_uniform_a_token, token_rule
+from tests.otlp.auditing.shipped_rules import MENDED, SHIPPED, one_uniform_a_token, token_rule
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 

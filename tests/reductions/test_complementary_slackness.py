@@ -13,7 +13,7 @@ from otlp.reductions.complementary_slackness import split
 from otlp.reductions.subset_selection import subset_selection
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, iid_problems, problems
-from tests.reductions.test_relaxation import maximum
+from tests.reductions.relaxed_optimum import maximum
 
 TOLERANCE = 1e-9
 

@@ -10,23 +10,15 @@ from otlp.certificate import Answer, certify
 from otlp.reductions import (
     FullProgram,
     MergeTuples,
-    NetworkReduction,
     PrimalDual,
     Relaxation,
-    RelaxedOTLP,
 )
-from otlp.solvers.engines import ortools
 from otlp.timing import Stopwatch
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
+from tests.reductions.relaxed_optimum import maximum
 
 BOTH = pytest.mark.parametrize("reduction", [Relaxation(), MergeTuples()], ids=["tuples", "sets"])
 Reduction = Relaxation | MergeTuples
-
-
-def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
-    """An optimal S, whatever the groups are."""
-    network, _ = NetworkReduction().apply(relaxed)
-    return ortools.max_flow(network).primal[network.middle]
 
 
 @BOTH

@@ -30,10 +30,10 @@ from tests.instances import (
     check_exact_acceptance,
     check_solution,
     exact_solvers,
+    language_like,
     large,
     supported,
 )
-from tests.solvers.global_resolution.test_global_resolution import language_like
 
 WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
     "the full program": LinearProgram("full"),

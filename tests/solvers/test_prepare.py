@@ -14,7 +14,7 @@ from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
 from tests.instances import without_replacement_problems
-from tests.otlp.test_certificate import keep_first
+from tests.own_plans import keep_first
 
 P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
 

@@ -7,7 +7,7 @@ import otlp
 from otlp.solution import SolveError, Status
 from otlp.solvers.engines import ortools
 from otlp.solvers.slackness import Slackness
-from tests.solvers.global_resolution.test_global_resolution import language_like
+from tests.instances import language_like
 
 
 def test_a_slice_solves_only_the_network_it_needs(monkeypatch):

@@ -21,11 +21,10 @@ from otlp.solvers import SOLVERS
 from tests import instances
 from tests.otlp.auditing import hostile, rules
 from tests.otlp.auditing.rules import P, Q
+from tests.otlp.auditing.ways import BOTH, EXACT, SAMPLED
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 
-EXACT, SAMPLED = 100_000, 0
-BOTH = pytest.mark.parametrize("max_paths", [EXACT, SAMPLED])
 
 RIGHT = {
     "leviathan": (rules.leviathan, otlp.IID(Q, 1)),

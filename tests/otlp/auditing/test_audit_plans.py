@@ -15,8 +15,8 @@ from otlp.auditing import Verdict, audit
 from otlp.distribution import FloatArray
 from otlp.plan import Marginals, Plan, TablePlan
 from tests.otlp.auditing.rules import P, Q
-from tests.otlp.auditing.test_audit import BOTH, EXACT, SAMPLED
-from tests.otlp.test_certificate import OwnPlan, ignore_drafts
+from tests.otlp.auditing.ways import BOTH, EXACT, SAMPLED
+from tests.own_plans import OwnPlan, ignore_drafts
 
 PROBLEM = otlp.Problem(P, otlp.IID(Q, 2))
 SHIFT = np.array([0.2, 0.0, -0.2, 0.0, 0.0])

@@ -12,7 +12,7 @@ from otlp.auditing import DraftedPaths, Verdict, audit, audit_rounds
 from otlp.testing import assert_lossless
 from tests.otlp.auditing import rules
 from tests.otlp.auditing.rules import P, Q
-from tests.otlp.auditing.test_audit_rounds import models, token_rule
+from tests.otlp.auditing.shipped_rules import models, token_rule
 
 
 def tells_them_apart(d: Any, p: Any, q: Any, rng: Any) -> Any:

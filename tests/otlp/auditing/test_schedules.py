@@ -11,7 +11,7 @@ import pytest
 from otlp import audit_rounds
 from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, Verdict
 from otlp.errors import InvalidInputError, SizeLimitError
-from tests.otlp.auditing.test_audit_rounds import token_rule
+from tests.otlp.auditing.shipped_rules import token_rule
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 

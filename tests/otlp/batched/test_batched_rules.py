@@ -9,7 +9,7 @@ import pytest
 
 import otlp
 from otlp.auditing.gtest import g_test
-from tests.otlp.plan.test_sample_many import Replaying
+from tests.replaying import Replaying
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402

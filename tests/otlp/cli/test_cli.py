@@ -21,7 +21,7 @@ from otlp.lab.commands import COMMANDS as EXPERIMENTS
 from otlp.solvers import SOLVERS
 from tests.example_captures import LABELS, example
 from tests.otlp.cli.command import ALL, done, run
-from tests.otlp.test_certificate import Boaster
+from tests.own_plans import Boaster
 
 
 @pytest.mark.parametrize("command", ALL)

@@ -39,34 +39,15 @@ from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
     compiling,
-    verify_on_cpu,
     verify_on_device,
 )
 from otlp.device.copying import copies  # noqa: E402
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
+from tests.otlp.device.loops import PROMPTS, numbers, pair, uncompiled, verifiers  # noqa: E402
 from tests.processes import run_python  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
-
-PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
-
-
-def pair(**settings: Any) -> tuple[Any, Any]:
-    """Target and draft with random weights, in float64; their laws are alike but not the same."""
-    target = tiny("llama", 0, **settings).double()
-    draft = tiny("llama", 1, num_hidden_layers=1, **settings).double()
-    return target, draft
-
-
-def uncompiled(*models: Any, **options: Any) -> DeviceLoop:
-    return DeviceLoop(*map(Llama, models), compiled=False, **options)
-
-
-def numbers(loop: DeviceLoop, batch: int, seed: int):
-    rng = np.random.default_rng(seed)
-    while True:
-        yield torch.from_numpy(rng.random((batch, loop.numbers_a_round)))
 
 
 class SameLaws(HuggingFaceModel):
@@ -127,13 +108,6 @@ def test_the_tokens_of_the_reference(length: int, known: int) -> None:
         assert found.texts[row].tolist() == wanted
     assert found.calls.max() == found.rounds
     assert found.tokens / found.calls.sum() > 1.1  # drafts are accepted, too
-
-
-def verifiers(branching: tuple[int, ...]) -> list[Any]:
-    """Those that a shape is verified by: on the CPU, and, if it is one of paths, elsewhere."""
-    paths = all(children == 1 for children in branching[1:])
-    both = (verify_on_cpu, verify_on_device) if paths else (verify_on_cpu,)
-    return [partial(one, branching) for one in both]
 
 
 def forced(rows, tokens):
@@ -383,7 +357,7 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.Monkey
 
 WITHOUT_COMPILER = """
 import warnings
-from tests.otlp.device.test_device_loop import DeviceLoop, Llama, numbers, pair
+from tests.otlp.device.loops import DeviceLoop, Llama, numbers, pair
 loop = DeviceLoop(*map(Llama, pair()), length=2)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")

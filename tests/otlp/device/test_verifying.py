@@ -22,7 +22,7 @@ from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, OTLPError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
 from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
-from tests.otlp.device.test_device_loop import PROMPTS, numbers, pair, uncompiled, verifiers  # noqa: E402
+from tests.otlp.device.loops import PROMPTS, numbers, pair, uncompiled, verifiers  # noqa: E402
 
 
 def by_slot(rows, branching: tuple[int, ...]):

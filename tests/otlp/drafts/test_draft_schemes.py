@@ -1,78 +1,14 @@
 """Draft schemes: every answer against the list of all tuples."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.auditing.gtest import g_test
-from otlp.drafts.token_sets import merge_by_set
 from otlp.errors import InvalidDistributionError, InvalidInputError, SizeLimitError
 from tests.instances import DEGENERATE, SCHEMES
-
-CLOSE = {"rtol": 0.0, "atol": 1e-13}
-
-
-def membership(drafts):
-    tuples = drafts.enumerate_tuples()
-    members = np.zeros((len(tuples.mass), drafts.vocab_size), dtype=bool)
-    np.put_along_axis(members, tuples.tokens, True, axis=1)
-    return tuples, members
-
-
-def by_set(sets):
-    ends = sets.offsets
-    return {
-        tuple(sets.members[a:b].tolist()): mass
-        for a, b, mass in zip(ends[:-1], ends[1:], sets.mass, strict=True)
-    }
-
-
-def check_scheme(drafts, order):
-    tuples, members = membership(drafts)
-    size, mass = drafts.vocab_size, tuples.mass
-    assert len(np.unique(tuples.tokens, axis=0)) == len(mass) <= drafts.tuple_count()
-    assert mass.min() > 0.0
-    np.testing.assert_allclose(mass.sum(), 1.0, **CLOSE)
-    np.testing.assert_allclose(drafts.probability(tuples.tokens), mass, rtol=1e-14)
-    every = np.array(list(product(range(size), repeat=drafts.n)))
-    np.testing.assert_allclose(drafts.probability(every).sum(), 1.0, **CLOSE)
-    np.testing.assert_allclose(drafts.inclusion, mass @ members, **CLOSE)
-    places = np.bincount(
-        tuples.tokens.ravel(), weights=np.repeat(mass / drafts.n, drafts.n), minlength=size
-    )
-    np.testing.assert_allclose(drafts.mean_draft, places, **CLOSE)
-    assert not (drafts.support < (places > 0.0)).any()
-    for inside in product([False, True], repeat=size):
-        inside = np.array(inside)
-        within, touching = ~(members & ~inside).any(axis=1), (members & inside).any(axis=1)
-        np.testing.assert_allclose(drafts.mass_within(inside), mass[within].sum(), **CLOSE)
-        np.testing.assert_allclose(drafts.mass_touching(inside), mass[touching].sum(), **CLOSE)
-    ranks = np.argsort(order)
-    first = tuples.tokens[np.arange(len(mass)), np.argmin(ranks[tuples.tokens], axis=1)]
-    wanted = np.bincount(first, weights=mass, minlength=size)
-    got = drafts.priority_marginals(order)
-    np.testing.assert_allclose(got, wanted, **CLOSE)
-    # Positive terms only: tiny masses are right to a relative error.
-    np.testing.assert_allclose(got[wanted > 1e-250], wanted[wanted > 1e-250], rtol=1e-11)
-    listed, merged = by_set(drafts.enumerate_sets()), by_set(merge_by_set(tuples))
-    assert len(listed) <= drafts.set_count()[0]
-    for key in listed.keys() | merged.keys():
-        np.testing.assert_allclose(listed.get(key, 0.0), merged.get(key, 0.0), **CLOSE)
-
-
-def check_renaming(drafts):
-    tokens = np.flatnonzero(drafts.support)
-    renamed = drafts.restrict(tokens, tokens.size + 1)
-    assert renamed.vocab_size == tokens.size + 1 and renamed.n == drafts.n
-    tuples = renamed.enumerate_tuples()
-    np.testing.assert_allclose(
-        drafts.probability(tokens[tuples.tokens]), tuples.mass, rtol=1e-12, atol=1e-300
-    )
-    np.testing.assert_allclose(tuples.mass.sum(), 1.0, **CLOSE)
+from tests.otlp.drafts.scheme_checks import CLOSE, check_renaming, check_samples, check_scheme
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -93,18 +29,6 @@ def test_every_answer_at_the_edges(name):
     drafts = DEGENERATE[name].drafts
     check_scheme(drafts, np.arange(drafts.vocab_size)[::-1].copy())
     check_renaming(drafts)
-
-
-def check_samples(drafts, size=50_000):
-    """G-test with a false-alarm rate of 1e-6 at a fixed seed."""
-    tuples = drafts.enumerate_tuples()
-    drawn = drafts.sample(np.random.default_rng(7), size)
-    assert drawn.shape == (size, drafts.n)
-    places = {tuple(row): j for j, row in enumerate(tuples.tokens.tolist())}
-    counts = np.bincount([places[tuple(row)] for row in drawn.tolist()], minlength=len(places))
-    assert not g_test(counts, tuples.mass, 1e-6).rejected
-    one = drafts.sample(np.random.default_rng(1))
-    assert one.shape == (drafts.n,) and drafts.probability(one) > 0.0
 
 
 @pytest.mark.parametrize(

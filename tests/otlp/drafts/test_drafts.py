@@ -17,7 +17,7 @@ from otlp.errors import (
     TokenOutOfRangeError,
 )
 from tests.instances import explicit_problems, iid_problems
-from tests.otlp.drafts.test_draft_schemes import by_set
+from tests.otlp.drafts.scheme_checks import by_set
 
 
 @settings(max_examples=80)

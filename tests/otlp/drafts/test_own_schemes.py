@@ -19,7 +19,7 @@ from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from tests.instances import DEGENERATE, SCHEMES, check_solution
-from tests.otlp.drafts.test_draft_schemes import check_renaming, check_samples, check_scheme
+from tests.otlp.drafts.scheme_checks import check_renaming, check_samples, check_scheme
 
 CLOSE = {"rtol": 1e-11, "atol": 1e-13}
 

@@ -21,6 +21,7 @@ from otlp.errors import (
 )
 from otlp.plan import Plan, SelectionPlan
 from tests.instances import DEGENERATE, SCHEMES, SMALL, problems, supported
+from tests.replaying import Replaying
 
 COINS = ("k-seq", "recursive-rejection")
 """Solvers whose plans toss a coin for each draft here, and invert a running sum in `sample`."""
@@ -45,16 +46,6 @@ class Recording:
     def random(self, size: Any = None) -> Any:
         self.given.append(np.asarray(self.rng.random(size)))
         return self.given[-1]
-
-
-class Replaying:
-    """A generator that gives some numbers again."""
-
-    def __init__(self, *numbers: npt.ArrayLike) -> None:
-        self.numbers = [np.asarray(number) for number in numbers]
-
-    def random(self, size: Any = None) -> Any:
-        return self.numbers.pop(0).reshape(() if size is None else size)[()]
 
 
 @pytest.mark.parametrize(("name", "solver"), [pair for pair in SUPPORTED if pair[1] not in COINS])

@@ -14,7 +14,7 @@ from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps import workers
 from otlp.sweeps.rows import CaptureRows, RowSource, SyntheticRows
 from otlp.sweeps.workers import in_order
-from tests.otlp.sweeps.test_workers import deadly
+from tests.otlp.sweeps.deadly import deadly
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,7 @@ import pytest
 from otlp.errors import ExecutorError, InvalidInputError, TaskError
 from otlp.sweeps import workers
 from otlp.sweeps.workers import WINDOW, in_order
+from tests.otlp.sweeps.deadly import deadly
 from tests.processes import members
 
 
@@ -29,12 +30,6 @@ def squared(number: int) -> int:
 def slow_first(number: int) -> int:
     time.sleep(0.02 if number % 3 == 0 else 0.0)
     return number
-
-
-def deadly(number: int) -> int:
-    if number == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number * number
 
 
 def failing(number: int) -> int:

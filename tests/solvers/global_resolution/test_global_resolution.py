@@ -16,18 +16,17 @@ from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.max_flow import MaxFlow
-from tests.instances import IID_CASES, brute_force_optimum, check_solution, enumerated, iid_problems
+from tests.instances import (
+    IID_CASES,
+    brute_force_optimum,
+    check_solution,
+    enumerated,
+    iid_problems,
+    language_like,
+)
 
 ROUNDING = 1e-11
 taus = st.sampled_from([1e-2, 1e-3, 1e-4])
-
-
-def language_like(vocab, n, k=None, seed=0):
-    rng = np.random.default_rng(seed)
-    logits = -1.5 * np.log(np.arange(1, vocab + 1)) + rng.standard_normal(vocab)
-    draft = otlp.softmax(logits + 0.7 * rng.standard_normal(vocab))
-    drafts = otlp.IID(draft, n)
-    return otlp.Problem(otlp.softmax(logits), drafts.top_k(k) if k else drafts)
 
 
 def check_published(solution, tau):

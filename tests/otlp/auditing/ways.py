@@ -1,0 +1,10 @@
+"""Audits by enumeration, and by a sample of the same."""
+
+from __future__ import annotations
+
+import pytest
+
+EXACT, SAMPLED = 100_000, 0
+
+
+BOTH = pytest.mark.parametrize("max_paths", [EXACT, SAMPLED])

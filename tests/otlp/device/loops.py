@@ -1,0 +1,43 @@
+"""Loops on the device over models with random weights, and the numbers of their rounds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from otlp.device import (
+    DeviceLoop,
+    Llama,
+    verify_on_cpu,
+    verify_on_device,
+)
+from tests.tiny_models import tiny
+
+PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
+
+
+def pair(**settings: Any) -> tuple[Any, Any]:
+    """Target and draft with random weights, in float64; their laws are alike but not the same."""
+    target = tiny("llama", 0, **settings).double()
+    draft = tiny("llama", 1, num_hidden_layers=1, **settings).double()
+    return target, draft
+
+
+def uncompiled(*models: Any, **options: Any) -> DeviceLoop:
+    return DeviceLoop(*map(Llama, models), compiled=False, **options)
+
+
+def numbers(loop: DeviceLoop, batch: int, seed: int):
+    rng = np.random.default_rng(seed)
+    while True:
+        yield torch.from_numpy(rng.random((batch, loop.numbers_a_round)))
+
+
+def verifiers(branching: tuple[int, ...]) -> list[Any]:
+    """Those that a shape is verified by: on the CPU, and, if it is one of paths, elsewhere."""
+    paths = all(children == 1 for children in branching[1:])
+    both = (verify_on_cpu, verify_on_device) if paths else (verify_on_cpu,)
+    return [partial(one, branching) for one in both]

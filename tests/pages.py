@@ -1,0 +1,34 @@
+"""The pages, the sources that show examples, and what they need."""
+
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+SOURCES = {
+    ".".join(("otlp", *path.relative_to(ROOT).with_suffix("").parts)).replace(
+        "otlp.otlp", "otlp"
+    ): path
+    for top in ("otlp", "solvers", "reductions")
+    for path in sorted((ROOT / top).rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+    if top != "otlp" or path.relative_to(ROOT).parts[1] not in ("solvers", "reductions")
+}
+
+
+def names_a_missing_part(name: str) -> bool:
+    """Whether a module needs torch or transformers, and they are not there."""
+    needs = {
+        "otlp.batched": "torch",
+        "otlp.device": "transformers",
+        "otlp.lab.generation.generating": "transformers",
+        "otlp.decode.models.frequent_draft": "transformers",
+    }
+    return any(
+        name.startswith(part) and importlib.util.find_spec(package) is None
+        for part, package in needs.items()
+    )

@@ -1,0 +1,17 @@
+"""The optimum of a relaxed program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.reductions import (
+    NetworkReduction,
+    RelaxedOTLP,
+)
+from otlp.solvers.engines import ortools
+
+
+def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
+    """An optimal S, whatever the groups are."""
+    network, _ = NetworkReduction().apply(relaxed)
+    return ortools.max_flow(network).primal[network.middle]
