@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from otlp.checks import nearest
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers.flow_solver import FlowSolver
+from otlp.solvers.synonyms import solver_name
 from otlp.solvers.table import SOLVERS, Solver, SolverName
 
 
@@ -66,7 +67,7 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
             f"solver is a {type(solver).__name__}: it must be a name or a solver object; "
             f"known: {', '.join(SOLVERS)}"
         )
-    kind = SOLVERS.get(solver)
+    kind = SOLVERS.get(solver_name(solver))
     if kind is None:
         raise UnknownSolverError(f"no solver is named {solver!r}: {nearest(solver, SOLVERS)}")
     if not options:
@@ -91,6 +92,7 @@ def with_time_limit(name: str, seconds: float) -> Solver:
     >>> with_time_limit("linear-program", 5.0).time_limit
     5.0
     """
+    name = solver_name(name)
     limited = name in SOLVERS and "time_limit" in option_names(SOLVERS[name])
     return make_solver(name, time_limit=seconds) if limited else make_solver(name)
 

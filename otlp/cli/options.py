@@ -62,12 +62,11 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "solver"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a name that is none, and suggest the nearest."""
+        """The name of a solver, by any of its names; refuse what is none, and suggest the nearest."""
         try:
-            make_solver(value)
+            return make_solver(str(value)).name
         except OTLPError as error:
             self.fail(str(error), param, ctx)
-        return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -131,9 +131,7 @@ def _scheme(name: str) -> str:
 
 
 def _rule(name: str) -> str:
-    if name not in EQUALITIES:
-        make_solver(name)
-    return name
+    return name if name in EQUALITIES else make_solver(name).name
 
 
 def sweep(

@@ -1,0 +1,40 @@
+"""Other names of solvers: those of papers, of their rules, and of the engines inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+SYNONYMS: Mapping[str, str] = {
+    word: name
+    for name, words in {
+        "auto": "optimal optimum otlp",
+        "linear-program": "highs lp otm optimal-transport",
+        "max-flow": "maxflow maximum-flow flow ortools or-tools graph-tool",
+        "slackness": "complementary-slackness",
+        "global-resolution": "globalresolution",
+        "martingale": "iid",
+        "random-ranks": "randomranks",
+        "orderings": "priority-ordering",
+        "greedy": "greedy-drafts",
+        "hub": "spechub",
+        "speculative-sampling": "leviathan chen rejection-sampling speculative-decoding",
+        "k-seq": "kseq spectr",
+        "recursive-rejection": "specinfer rrs recursive-rejection-sampling eagle multi-round",
+        "naive": "target-only",
+    }.items()
+    for word in words.split()
+}
+"""From other names, in small letters with hyphens, to those of `SOLVERS`."""
+
+
+def solver_name(word: str) -> str:
+    """The name of a solver that goes by another one; any other word as it is.
+
+    Examples
+    --------
+    >>> from otlp.solvers.synonyms import solver_name
+    >>> solver_name("SpecInfer"), solver_name("HiGHS"), solver_name("nobody")
+    ('recursive-rejection', 'linear-program', 'nobody')
+    """
+    return SYNONYMS.get(re.sub(r"[\s_]+", "-", word.strip().lower()), word)
