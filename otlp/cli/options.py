@@ -62,7 +62,7 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "solver"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name of a solver, by any of its names; refuse what is none, and suggest the nearest."""
+        """The name of a solver, by any name of it; refuse what is none, and suggest the nearest."""
         try:
             return make_solver(str(value)).name
         except OTLPError as error:
