@@ -1,4 +1,4 @@
-"""Every command of the README works as printed; those that take minutes, on less."""
+"""README and quickstart: every command works as printed, those that take minutes on less."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.otlp.cli.command import done
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-FOUND = re.findall(r"(?:^|`|&& )(otlp [a-z-]+(?: [^`#\n]+)?)(?=[`\s#]|$)", README, re.M)
+README, INDEX = (
+    (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/index.md")
+)
+FOUND = re.findall(r"(?:^|`|&& )(otlp [a-z-]+(?: [^`#\n]+)?)(?=[`\s#]|$)", README + INDEX, re.M)
+BLOCKS = [
+    block for page in (README, INDEX) for block in re.findall(r"```python\n(.*?)```", page, re.S)
+]
 COMMANDS = sorted({line.strip() for line in FOUND})
 LESS = {
     "bench": "--rows 1 --n 2 --top-k 10",
@@ -36,10 +42,28 @@ def name_of(line: str) -> str:
     return " ".join(words[1:3]) if words[1] == "lab" else words[1]
 
 
-RULE = """
-def rule(draft_tokens, p, q, rng):
-    return rng.choice(p.size, p=p)
-"""
+(RULE,) = (block for block in BLOCKS if block.startswith("# mine.py"))
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block != RULE])
+def test_what_is_pasted_prints_what_is_said(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without prompts; each line that comes out is a comment of the block."""
+    assert ">>>" not in block and "\n\n\n" not in block
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "pasted", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) >= 4 and all(f"# {line}\n" in block for line in printed)
+    assert (tmp_path / "mine.npz").exists()
+
+
+def test_the_rule_of_the_quickstart_is_judged_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(RULE)
+    for words, verdict in re.findall(r"^otlp audit mine.py:rule (.*?) +# (\w+):", INDEX, re.M):
+        rule = f"{tmp_path / 'mine.py'}:rule"
+        said = done("audit", rule, *words.split(), status=int(verdict != "LOSSLESS"))
+        assert said.startswith(f"{verdict}:")
 
 
 @pytest.mark.parametrize(
@@ -56,8 +80,11 @@ def test_commands_work_as_printed(
         pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(RULE)
-    done(*words[1:], *LESS.get(name_of(line), "").split())
-    for named in re.findall(r"\S+\.(?:json|mps|safetensors)\b", line):
+    np.savez(tmp_path / "mine.npz", p=[0.1, 0.6, 0.3], q=[0.5, 0.3, 0.2])
+    status = int("without-replacement" in line)  # the rule is for other drafts
+    less = LESS.get(name_of(line), "") if "mine.npz" not in line else "--time-limit 5"
+    done(*words[1:], *less.split() if "solve" not in line else [], status=status)
+    for named in re.findall(r"\S+\.(?:json|mps|pdf|safetensors)\b", line):
         assert (tmp_path / named).stat().st_size > 0
 
 
@@ -65,12 +92,11 @@ def test_commands_work_as_printed(
 def test_the_table_of_what_is_gained_is_what_its_command_prints() -> None:
     (line,) = (line for line in COMMANDS if line.startswith("otlp compare --rows 162"))
     output = done(*shlex.split(line)[1:])
-    for page in (README, (ROOT / "docs" / "index.md").read_text(encoding="utf-8")):
-        for rule in ("naive", "recursive-rejection", "k-seq", "optimum"):
-            (said,) = re.findall(rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*$", page, re.M)
-            row, *_ = re.findall(rf"^{rule} .*$", output, re.M)  # of the first table
-            printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
-            assert re.findall(r"0\.\d{3}", said) == printed, rule
+    for rule in ("naive", "recursive-rejection", "k-seq", "optimum"):
+        (said,) = re.findall(rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*\d.*$", README, re.M)
+        row, *_ = re.findall(rf"^{rule} .*$", output, re.M)  # of the first table
+        printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
+        assert re.findall(r"0\.\d{3}", said) == printed, rule
 
 
 def test_ci_runs_the_two_commands_that_come_first() -> None:

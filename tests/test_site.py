@@ -106,14 +106,6 @@ def test_every_script_of_the_gallery_has_a_thumbnail() -> None:
     assert all(f'src="{script.stem}.svg"' in grid for script in HOOKS.GALLERY)
 
 
-def test_names_from_a_to_z_are_the_entries_of_the_reference() -> None:
-    from tests.test_reference import entries
-
-    rows = re.findall(r"^\| \[`(\S+)`\]\[(\S+)\]", HOOKS.names(), re.M)
-    assert sorted(path for _, path in rows) == sorted(entries())
-    assert [name.casefold() for name, _ in rows] == sorted(name.casefold() for name, _ in rows)
-
-
 def test_what_leads_to_a_page_is_called_what_the_page_is_called() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     labelled = {

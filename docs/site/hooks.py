@@ -168,24 +168,9 @@ def _kind(field: Any) -> str:
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
 
 
-def names() -> str:
-    """Every public name with its page, from the entries of the reference's pages."""
-    found = []
-    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        title = text.partition("\n")[0].removeprefix("# ")
-        for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE):
-            name = path.rpartition(".")[2]
-            found.append((name.casefold(), name, f"{path} | [{title}]({page.name})"))
-    lines = [f"| [`{name}`][{said.partition(' ')[0]}] | `{said.replace(' |', '` |', 1)} |"
-             for _, name, said in sorted(found)]  # fmt: skip
-    return "\n| name | in full | page |\n|---|---|---|\n" + "\n".join(lines) + "\n"
-
-
 GENERATED = {
     "reference/command_line.md": command_line,
     "reference/json.md": json_fields,
-    "reference/names.md": names,
 }
 """What follows the text of a page."""
 
