@@ -52,7 +52,7 @@ Examples:
     help="What columns and lines go over.",
 )
 @options.json_option("Write means and intervals to a file.")
-@options.figure_option("Draw a line a rule, with 95% intervals over passages.")
+@options.figure_option("Draw a line a rule, and how far it is from the optimum.")
 def command(
     capture: str | None,
     synthetic: int | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from otlp.errors import EngineNotFoundError
@@ -23,8 +24,15 @@ def file_types() -> tuple[str, ...]:
 
 
 @contextmanager
-def figure(path: Path | str, width: float, height: float) -> Iterator[Any]:
+def figure(
+    path: Path | str,
+    width: float,
+    height: float,
+    settings: Any = MappingProxyType({}),
+) -> Iterator[Any]:
     """Give an empty figure of so many inches, and write it when the block ends.
+
+    `settings` of matplotlib come before those of `LOOK`.
 
     Raises
     ------
@@ -34,11 +42,11 @@ def figure(path: Path | str, width: float, height: float) -> Iterator[Any]:
     canvas = _empty(width, height)
     from matplotlib import rc_context
 
-    with rc_context(LOOK):
+    with rc_context({**LOOK, **settings}):
         yield canvas
         # without the date the same figure is the same file
         metadata = {"Date": None} if str(path).endswith(".svg") else None
-        canvas.savefig(path, dpi=150, metadata=metadata)
+        canvas.savefig(path, dpi=200, metadata=metadata)
 
 
 def axes_or_new(axes: Any) -> Any:

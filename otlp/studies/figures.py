@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
-from otlp.studies.compare import OPTIMUM
+from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.points import AXES as SWEPT
 from otlp.studies.points import SweepPoint, by_panel
-from otlp.studies.style import look
+from otlp.studies.style import ONE_COLUMN, PRINT, TWO_COLUMNS, look
 
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
@@ -44,7 +47,11 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
 
 
 def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str = "") -> None:
-    """Draw mean acceptance with its interval, a line a rule, a panel for what else varies.
+    """Draw mean acceptance, and below it how far each rule is from the optimum, paired.
+
+    Bars are 95% intervals: above, of the optimum over passages and of what was drawn; below, of the
+    differences over passages.  A line a rule, a panel for what else varies; as wide as a column
+    of a paper, or as two.
 
     Parameters
     ----------
@@ -65,37 +72,66 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
     rules = list(dict.fromkeys(point.rule for point in points))
     columns = min(3, math.ceil(math.sqrt(len(groups)))) if len(groups) > 3 else len(groups)
     lines = math.ceil(len(groups) / columns)
-    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
-        panels = canvas.subplots(lines, columns, sharey=True, squeeze=False).ravel()
-        for axes in panels[len(groups) :]:
-            axes.set_axis_off()
-        for axes, (label, found) in zip(panels, groups.items(), strict=False):
-            axes.set_title(label, fontsize="medium", parse_math=False)
-            values = list(dict.fromkeys(getattr(point.setting, over) for point in found))
-            numbers = over != "top_k"  # sizes span decades, and one of them is "all"
-            for rule in rules:
-                own = [point for point in found if point.rule == rule and point.rows]
-                if not own:
-                    continue
-                places = [getattr(point.setting, over) for point in own]
-                wide = {"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {}
-                axes.errorbar(
-                    places if numbers else [values.index(place) for place in places],
-                    [point.acceptance.mean for point in own],
-                    [point.error for point in own],
-                    elinewidth=1.0,
-                    capthick=1.0,
-                    label=rule,
-                    **look(rule, rules) | wide,
-                )
-            axes.set_xticks(
-                values if numbers else range(len(values)),
-                [f"{value:g}" if value is not None else "V" for value in values],
+    width = ONE_COLUMN if columns == 1 else TWO_COLUMNS
+    with figure(path, width, 0.9 + 3.1 * lines, PRINT) as canvas:
+        heights = {"height_ratios": [2, 1] * lines}
+        panels = canvas.subplots(
+            2 * lines, columns, sharex="col", sharey="row", squeeze=False, gridspec_kw=heights
+        )
+        pairs = list(zip(panels[::2].ravel(), panels[1::2].ravel(), strict=True))
+        for pair in pairs[len(groups) :]:
+            for axes in pair:
+                axes.set_axis_off()
+        for (upper, lower), (label, found) in zip(pairs, groups.items(), strict=False):
+            upper.set_title(label, parse_math=False)
+            _sweep_lines(upper, lower, found, over, rules)
+        for upper, lower in pairs[: len(groups) : columns]:
+            upper.set_ylabel("mean acceptance")
+            lower.set_ylabel("below the optimum")
+        for _, lower in pairs[-columns:]:
+            lower.set_xlabel(SWEPT[over])
+        _legend(canvas, panels.ravel(), loc="outside lower center", ncols=2 if columns == 1 else 4)
+        said = "; ".join(filter(None, (title, "bars: 95% intervals over passages")))
+        said = fill(said, 52 if columns == 1 else 110)
+        canvas.suptitle(said, fontsize="medium", parse_math=False)
+
+
+def _sweep_lines(
+    upper: Any, lower: Any, found: Sequence[SweepPoint], over: str, rules: Sequence[str]
+) -> None:
+    """The lines of a panel, and of the one below it."""
+    values = list(dict.fromkeys(getattr(point.setting, over) for point in found))
+    best = {getattr(point.setting, over): point for point in found if point.rule == OPTIMUM}
+    numbers = over != "top_k"  # sizes span decades, and one of them is "all"
+    bars = {"elinewidth": 0.8, "capthick": 0.8}
+    for rule in rules:
+        own = [point for point in found if point.rule == rule and point.rows]
+        if not own:
+            continue
+        at = [getattr(point.setting, over) for point in own]
+        places = at if numbers else [values.index(place) for place in at]
+        drawn = look(rule, rules) | ({"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {})
+        label = Path(rule).name
+        means = np.array([p.acceptance.mean for p in own])
+        halves = np.array([p.error if rule == OPTIMUM else p.sampling_error for p in own])
+        ends = np.clip([means - halves, means + halves], 0.0, 1.0)
+        shown = np.abs(ends - means) if np.nansum(halves) > 0.0 else None
+        upper.errorbar(places, means, shown, label=label, **bars, **drawn)
+        if rule not in (OPTIMUM, BOUND):
+            apart = [p.below(best[place]) for p, place in zip(own, at, strict=True)]
+            means = np.array([one.mean for one in apart])
+            halves = np.array(
+                [
+                    p.sampling_error if math.isnan(one.high) else one.high - one.mean
+                    for p, one in zip(own, apart, strict=True)
+                ]
             )
-        canvas.supxlabel(f"{SWEPT[over]}; bars: 95% intervals over passages", fontsize="medium")
-        canvas.supylabel("mean acceptance", fontsize="medium")
-        _legend(canvas, panels)
-        canvas.suptitle(title, fontsize="medium", parse_math=False)
+            lower.errorbar(places, means, halves, **bars, **drawn)
+    lower.tick_params(labelbottom=True)
+    lower.set_xticks(
+        values if numbers else range(len(values)),
+        [f"{value:g}" if value is not None else "V" for value in values],
+    )
 
 
 def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,8 @@ class SweepPoint:
         Whether there are rows on which the rule did not apply, and others on which it did.
     sampling_error : float
         Half of the 95% interval of the mean on these very rows, where it was drawn; 0 if exact.
+    values, passages : ndarray, shape (rows of the source,)
+        Acceptance on each row, NaN where the rule did not apply, and the passage of each.
     """
 
     setting: SweepSetting
@@ -71,6 +73,10 @@ class SweepPoint:
     reason: str
     partial: bool
     sampling_error: float = 0.0
+    values: FloatArray = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
+    passages: IntArray = field(
+        default_factory=lambda: np.empty(0, dtype=np.int64), repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -83,15 +89,14 @@ class SweepPoint:
         sampling_error: float = 0.0,
     ) -> SweepPoint:
         """Average over rows; NaN where the rule did not apply."""
-        applied = ~np.isnan(acceptances)
-        valid = acceptances[applied]
-        mean = float(valid.mean()) if valid.size else math.nan
-        units = np.unique(passages[applied], return_inverse=True)[1]
-        influence = np.zeros(units.size and 1 + units.max())
-        np.add.at(influence, units, (valid - mean) / max(valid.size, 1))
-        found = estimate(mean, influence)
-        partial = 0 < valid.size < acceptances.size
-        return cls(setting, rule, found, valid.size, reason, partial, sampling_error)
+        found, size = _mean(acceptances, passages)
+        partial = 0 < size < acceptances.size
+        given = reason, partial, sampling_error, acceptances, passages
+        return cls(setting, rule, found, size, *given)
+
+    def below(self, best: SweepPoint) -> Estimate:
+        """How far it is below another point: the mean over rows of both, paired by passages."""
+        return _mean(best.values - self.values, self.passages)[0]
 
     @property
     def error(self) -> float:
@@ -102,7 +107,19 @@ class SweepPoint:
     def record(self) -> dict[str, Any]:
         """Everything about the point, as JSON takes it: the estimate as mean, low and high."""
         found = asdict(self) | {"acceptance": self.acceptance.record()}
+        del found["values"], found["passages"]
         return {"row_count": found.pop("rows"), **found.pop("setting"), **found}
+
+
+def _mean(values: FloatArray, passages: IntArray) -> tuple[Estimate, int]:
+    """The mean over the rows that have a value, and how many these are."""
+    applied = ~np.isnan(values)
+    valid = values[applied]
+    mean = float(valid.mean()) if valid.size else math.nan
+    units = np.unique(passages[applied], return_inverse=True)[1]
+    influence = np.zeros(units.size and 1 + units.max())
+    np.add.at(influence, units, (valid - mean) / max(valid.size, 1))
+    return estimate(mean, influence), valid.size
 
 
 def varying(points: Sequence[SweepPoint]) -> str:

@@ -31,10 +31,23 @@ LOOK: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.markersize": 4.5,
+    "pdf.fonttype": 42,  # TrueType, which journals ask for
+    "ps.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "otlp",
 }
 """Settings of matplotlib.  Text stays text in an SVG, and the same figure is the same file."""
+
+ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
+"""Inches of a figure that stands in a paper as it is, at the size of the text."""
+
+PRINT: Any = {
+    "font.size": 8.0,
+    "axes.titlesize": 8.0,
+    "legend.fontsize": 7.5,
+    "lines.markersize": 4,
+}
+"""Settings of such a figure, beside `LOOK`."""
 
 ALGORITHMS: dict[str, tuple[str, str, str]] = {
     # solvers and single-step rules
@@ -96,7 +109,10 @@ def look(name: str, among: Sequence[str] = ()) -> dict[str, Any]:
     if known in ALGORITHMS:
         colour, marker, dashes = ALGORITHMS[known]
     else:
-        place = list(among).index(name) if name in among else 0
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        dashes = "-" if place < len(COLOURS) else "--"
+        others = [one for one in among if one not in ALGORITHMS]
+        taken = {ALGORITHMS[one][0] for one in among if one in ALGORITHMS}
+        free = [one for one in COLOURS if one not in taken] or COLOURS
+        place = others.index(name) if name in others else 0
+        colour, marker = free[place % len(free)], MARKERS[place % len(MARKERS)]
+        dashes = "-" if place < len(free) else "--"
     return {"color": colour, "marker": marker, "linestyle": dashes}

@@ -29,7 +29,7 @@ from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, measure_rules
 from otlp.studies.figures import draw_sweep
-from otlp.studies.points import SweepPoint, by_panel, varying
+from otlp.studies.points import SweepPoint, SweepSetting, by_panel, varying
 from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 
@@ -304,6 +304,19 @@ def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(over: str, tmp_path:
         draw_sweep(tmp_path / "y.svg", points, "rows")
     with pytest.raises(InvalidInputError, match="0 points"):
         draw_sweep(tmp_path / "y.svg", [], "n")
+
+
+def test_differences_are_paired_by_passages() -> None:
+    """Rows that are far apart, and a rule that is below the optimum by the same on each."""
+    best = np.array([0.1, 0.3, 0.5, 0.9])
+    setting = SweepSetting("iid", 2, 1.0, None)
+    top, rule = (
+        SweepPoint.of(setting, name, values, "", np.arange(4))
+        for name, values in (("optimum", best), ("naive", best - 0.02))
+    )
+    apart = rule.below(top)
+    assert apart.mean == pytest.approx(0.02)
+    assert apart.high - apart.low < 1e-12 < rule.acceptance.high - rule.acceptance.low
 
 
 def test_the_command_writes_table_figure_json_and_journal(tmp_path: Path) -> None:
