@@ -2,7 +2,7 @@
 
 Every drafted path has a score in [0, 1]; the path of the largest score is selected.  A node's
 score law is cut in two at a threshold u, and each child takes a share lambda_x of the lower
-slice and 1 - lambda_x of the upper: less of it where the target wants the child more.  Only
+slice and 1 - lambda_x of the upper: less of it where p / q of the child is larger.  Only
 masses matter, so nothing is sorted, and validity does not depend on how well u is solved.
 """
 

@@ -229,7 +229,7 @@ def by_path(rows: Tensor, paths: int) -> Tensor:
 def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
     """Give paths that begin with the same tokens the same row, that of the first of them.
 
-    Rounding may depend on where in a batch a row is worked out; verification wants equal laws
+    Rounding may depend on where in a batch a row is worked out; verification needs equal laws
     after equal prefixes.
 
     Parameters

@@ -22,11 +22,11 @@ from otlp.errors import Capability, InvalidInputError
 class BottomUp(PostOrder):
     """Lift a single-step rule to trees so that a subtree that is rejected gives back.
 
-    A node with weight w wants the next token y with w p(y), and nothing with 1 - w: a problem over
-    one token more, which is never drafted.  Its plan, given the drafted children, says with which
-    probability each of them is to be accepted, itself or below; each is tried with its share of
-    what those before it left, and that may be more than w.  After the last the node is accepted
-    with the correction's share of what is left, and else its parent goes on.
+    At a node of weight w the target mass of the next token y is w p(y), and 1 - w is that of no
+    token: a problem over one token more, which is never drafted.  Its plan, given the drafted
+    children, says with which probability each of them is to be accepted, itself or below; each is
+    tried with its share of what those before it left, and that may be more than w.  After the last
+    the node is accepted with the correction's share of what is left, and else its parent goes on.
 
     On one path that is block verification.  With recursive rejection as the step it is traversal.
 

@@ -1,15 +1,15 @@
 """Tournament verification: each leaf draws a score, the best path is block-verified.
 
 Every leaf of the tree gets a score, and block verification runs along the path of the largest.
-What a slot of the tree knows is a function of its own path: the distribution function F of the
-largest score below it, and the law of that score given that it wins, over one coordinate.
+The state of a slot is a function of its own path: the distribution function F of the largest score
+below it, and the law of that score given that it wins, over one coordinate.
 
 - Independent siblings get F^h, h their shares of the wins: the maximum has F, and each wins with
-  probability h whatever the score.  A certain token's share is what the target wants of it; the
-  drawn ones share the rest equally.
+  probability h whatever the score.  A certain token's share is its target mass; the drawn ones
+  share the rest equally.
 - A certain token with nothing below it needs no score: it wins where the others score low.
 - The tokens of a drawn slot must mix to its F.  The two-slice rule cuts F at one place and gives
-  token x shares of both slices, so that its wins lie as near as they can to what the target wants.
+  token x shares of both slices, so that its mass of wins is as near as can be to its target mass.
 
 On K i.i.d. paths that is `two-slice`, and block verification for K = 1; on certain tokens it is to
 sample from the target, and see whether that was drafted.
@@ -46,7 +46,7 @@ from otlp.numerics.two_slice import clipped_from_below, shares, skewed
 
 @dataclass(frozen=True, eq=False)
 class NodeState:
-    """What a slot knows.
+    """The state of a slot.
 
     Attributes
     ----------
@@ -61,11 +61,11 @@ class NodeState:
 
 
 ELIMINATED = NodeState(None, 0.0)
-"""What a slot knows that never wins."""
+"""The state of a slot that never wins."""
 
 
 class Draws:
-    """Slots of one node that are filled by i.i.d. draws and know the same: their tokens' shares.
+    """Slots of one node, of equal states, that are filled by i.i.d. draws: their tokens' shares.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Draws:
     share : float
         Probability that one of them wins.
     weight, p : float, ndarray of shape (V,)
-        The target wants token x to win with the mass w p_x.
+        The target mass of token x, that with which it should win, is w p_x.
     q : ndarray, shape (V,)
         What they are drawn from.
     """
@@ -88,11 +88,11 @@ class Draws:
 
     @property
     def flat(self) -> bool:
-        """Whether tokens are not told apart: all know what the slot knows."""
+        """Whether tokens are not told apart: all inherit the state of the slot."""
         return self.split.low == self.split.high
 
     def wasted(self) -> float:
-        """Part of the wins that goes to tokens beyond what is wanted of them."""
+        """Part of the wins that goes to tokens beyond their target masses."""
         return min(1.0, clipped_from_below(self.unit, self.p, self.q, self.split.low))
 
     def masses(self) -> FloatArray:
@@ -104,7 +104,7 @@ class Draws:
         return skewed(self.weight, self.p, self.q, low, high, up, down)
 
     def child(self, token: int) -> NodeState:
-        """What a slot with this token knows."""
+        """The state of a slot with this token."""
         p, q = float(self.p[token]), float(self.q[token])
         if self.flat:
             return NodeState(self.score, next_weight(self.weight, p, self.share * q))
@@ -120,7 +120,7 @@ class Draws:
 
 
 class Branch:
-    """The children of one slot: their shares of its wins, and what each of them knows.
+    """The children of one slot: their shares of its wins, and their states.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class Branch:
         return found
 
     def child(self, token: int, certain: bool, ending: bool) -> NodeState:
-        """What a child knows, given its token, whether that is certain, and whether it ends."""
+        """The state of a child, given its token, whether that is certain, and whether it ends."""
         if not certain:
             draws = self.ending_draws if ending else self.draws
             return ELIMINATED if draws is None else draws.child(token)
@@ -209,7 +209,7 @@ class Branch:
         if share == 0.0 or score is None:
             return ELIMINATED
         weight = next_weight(self.weight, float(self.p[token]), share)
-        # a token that ends a path plays for all of its kind
+        # the score of a token that ends a path is that of all of its kind
         return NodeState(score if ending else powered(score, share / self.above_share), weight)
 
 
@@ -330,7 +330,7 @@ class TwoSlicePaths(OfPaths, Tournament):
 class _TreeState:
     """What one drafted tree makes of its slots: the state of every one, and the branch below it.
 
-    Slots that know the same at one node share their branch.
+    Slots of equal states at one node share their branch.
     """
 
     tree: DraftTree

@@ -73,7 +73,7 @@ def _child(score: Score, found: ScoreSplit, wanted: float, q: float) -> tuple[Sc
 def _first_alike(
     child: int, begin: int, before: int, children: int, tokens: IntArray, first: IntArray
 ) -> int:
-    """First slot of a depth with the prefix of a child: equal prefixes know the same.
+    """First slot of a depth with the prefix of a child: equal prefixes have equal states.
 
     The depth begins at `begin`, the one above at `before`; `first` is known of the latter.
     """

@@ -23,7 +23,7 @@ class SlotBelow(NamedTuple):
     share : float
         Of the wins of the slot above it.
     known : NodeState
-        What it knows.
+        Its state in the tournament.
     branch : Branch
         That it is on.
     """
@@ -66,7 +66,7 @@ def slots_below(
     state : object
         Of the slot above, by the rule; with children.
     known : NodeState
-        What it knows, with a score.
+        Its state in the tournament, with a score.
     p, q : ndarray, shape (V,)
         The target's and the draft's distributions there.
     tokens : iterable of int
@@ -74,10 +74,10 @@ def slots_below(
         From a certain token and the state below it to whether it only ends a path.
     """
     siblings = siblings_below(rule.children(state, q), q)
-    sure = {x: rule.below(state, q, at, x) for at, x in enumerate(siblings.certain.tolist())}
-    last = [x for x, below in sure.items() if ends(x, below)]
-    on = [x for x in sure if x not in last]
-    ways = range(len(sure), siblings.places)
+    certain = {x: rule.below(state, q, at, x) for at, x in enumerate(siblings.certain.tolist())}
+    last = [x for x, below in certain.items() if ends(x, below)]
+    on = [x for x in certain if x not in last]
+    ways = range(len(certain), siblings.places)
     ending = [rule.ends(state, q, at) for at in ways]
     rest = siblings.rest if ending else None
     branch = Branch(known, p, on, last, rest, ending.count(False), ending.count(True))
@@ -85,13 +85,13 @@ def slots_below(
     kinds = [
         (end, draws, draws.masses() / ending.count(end))
         for end, draws in ((False, branch.draws), (True, branch.ending_draws))
-        if draws is not None and not sure.keys() >= set(asked)
+        if draws is not None and not certain.keys() >= set(asked)
     ]
     for x in asked:
-        if x in sure:
+        if x in certain:
             if branch.certain[x] > 0.0:
                 child = branch.child(x, True, x in last)
-                yield SlotBelow(x, sure[x], branch.certain[x], child, branch)
+                yield SlotBelow(x, certain[x], branch.certain[x], child, branch)
             continue
         for end, draws, masses in kinds:
             if siblings.rest[x] <= 0.0 or masses[x] <= 0.0:
