@@ -41,6 +41,10 @@ Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 """Called with drafted tokens, p, q and a generator."""
 
 
+class NotJudgedError(OTLPError, RuntimeError):
+    """What verifies cannot be asked any more, so that there is no verdict."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """What a rule did instead of returning tokens."""
@@ -235,6 +239,8 @@ def call(rule: Callable[..., Any], *given: Any) -> Any:
     """What a rule answers, or the failure; its last argument is the generator."""
     try:
         return rule(*given)
+    except NotJudgedError:
+        raise
     except (Exception, SystemExit) as error:
         if isinstance(given[-1], RandomSource) and type(error).__module__.startswith("numba"):
             given[-1].give_up("it draws in code that numba compiled, which cannot be followed")

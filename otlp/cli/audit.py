@@ -13,7 +13,8 @@ import click
 import numpy as np
 
 from otlp._solve import optimal_acceptance
-from otlp.auditing import AuditReport, audit
+from otlp.auditing import AuditReport, DraftedPaths, audit, audit_rounds
+from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
 from otlp.auditing.subject import one_line
 from otlp.cli import options
@@ -24,6 +25,9 @@ from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import Solver, make_solver
+
+ROUNDS_AT_ONCE = 64
+"""Cases of paths that a command is sent before its answers are read."""
 
 MOST_NAMES = 5
 """Functions of a file that are named, where none was given."""
@@ -38,9 +42,23 @@ Examples:
   otlp audit mine.py:verify --capture mine.safetensors --row 3 --samples 1000000
   otlp audit package.module:verify --row 0 --temperature 0.6
   otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
+  otlp audit --command ./verifier --uniforms 2               a program, in any language
+  otlp audit --command ./verifier --n 1 --length 4 --brief   of paths; one line, for CI
 """
 )
-@click.argument("rule")
+@click.argument("rule", required=False)
+@click.option("--command", "program", help="In place of RULE: what reads and writes lines of JSON.")
+@click.option(
+    "--uniforms",
+    type=click.IntRange(0),
+    default=0,
+    help="Uniform numbers that the command is handed with each case, and draws with nothing else.",
+)
+@click.option(
+    "--length",
+    type=click.IntRange(1),
+    help="Of paths, of which --n are drafted; without it, n tokens at one place.",
+)
 @options.scheme_option()
 @options.n_option(1)
 @click.option(
@@ -57,7 +75,10 @@ Examples:
 @options.time_limit_option(300.0)
 @options.json_option("Write the report to a file.")
 def command(
-    rule: str,
+    rule: str | None,
+    program: str | None,
+    uniforms: int,
+    length: int | None,
     scheme: str,
     n: int,
     drafts: str | None,
@@ -78,15 +99,23 @@ def command(
     Exit status 0: nothing was found wrong.  1: something is wrong.  2: it could not be judged
     (wrong options, a file that cannot be loaded, the time limit, a process that ended).
 
-    Without a capture and a row, p and q are made up over --vocab-size tokens, 5 by default.
+    Without a capture and a row, p and q are made up over --vocab-size tokens, 5 by default, or 3
+    for paths.
+
+    --command names a program with its arguments, which reads a case a line and answers a line (see
+    the page for engine authors).  With --uniforms it is followed exactly as a function is.
 
     The file is run, in a process of its own, so audit only what you trust.
     """
     made_up = capture is None and row is None
     _check(made_up, vocab_size, settings)
+    audited = _audited(rule, program, uniforms, length)
     judged = {name: settings.pop(name) for name in JUDGING}
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
+        found = _named(rule) if program is None else CommandRule(program, uniforms)
+        if length is not None:
+            return _rounds(found, n, length, vocab_size or 3, seed, judged, report_progress), ""
         if made_up:
             p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
             q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
@@ -95,7 +124,7 @@ def command(
         declared = make_scheme(scheme, q, n)
         sampler = None if drafts is None else load_function(drafts, "--drafts")
         report = audit(
-            _named(rule),
+            found,
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
@@ -107,7 +136,7 @@ def command(
 
     report, optimum = judge(work, time_limit)
     asked = {
-        "audited": rule,
+        "audited": audited,
         "capture": None if made_up else capture or "built-in",
         "row": None if made_up else row or 0,
         "scheme": scheme,
@@ -126,6 +155,35 @@ def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -
             "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
             "--capture if it is not the built-in one"
         )
+
+
+def _audited(rule: str | None, program: str | None, uniforms: int, length: int | None) -> str:
+    """What is audited, where one thing is."""
+    if (rule is None) == (program is None):
+        raise click.UsageError("name a RULE, or a program by --command")
+    if program is None and uniforms:
+        raise click.UsageError("--uniforms are those of --command: a function draws with rng")
+    if length is not None:
+        with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
+        options.refuse_given(with_paths | {"top_k", "top_p"}, "--length takes made-up models")
+    return str(rule or program)
+
+
+def _rounds(
+    rule: Any, n: int, length: int, size: int, seed: int, judged: Mapping[str, Any], progress: Any
+) -> AuditReport:
+    """The audit of rounds over n paths, on made-up models."""
+    if isinstance(rule, Solver):
+        raise InvalidInputError("RULE: a solver verifies one token: leave out --length")
+    rng = np.random.default_rng(seed)
+
+    def tables(depth: int) -> list[Any]:
+        return [rng.dirichlet(np.ones(size), (size,) * t) for t in range(depth)]
+
+    models, paths = (tables(length + 1), tables(length)), DraftedPaths(n, length)
+    batch = ROUNDS_AT_ONCE if isinstance(rule, CommandRule) else None
+    how = {"batch": batch, "rng": rng, "progress": progress, **judged}
+    return audit_rounds(rule, *models, paths, **how)
 
 
 def _optimum(problem: Problem, report: AuditReport) -> str:

@@ -1,0 +1,236 @@
+"""A verifier in any language: a process that reads a case a line and answers a line, both JSON.
+
+A process that takes its uniform numbers from us is followed as a rule in Python is: a number stays
+open until answers differ on two sides of a threshold, which halving finds; there it takes a side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, NoReturn
+
+import numpy as np
+
+from otlp.auditing.random_source import RandomSource
+from otlp.auditing.subject import NotJudgedError, one_line
+from otlp.auditing.undecided import UndecidedNumber
+from otlp.checks import whole_number
+from otlp.errors import InvalidInputError
+
+PATIENCE = 20.0
+"""Seconds that an answer may take."""
+
+MOST_BYTES = 2**20
+"""Of an answer."""
+
+MOST_NUMBERS = 6
+"""Uniform numbers of a case that are followed."""
+
+EDGE = 1e-6
+"""How far from the ends of an interval it is tried, as a share of its length."""
+
+_RUNNING: list[_Process] = []
+"""Not in the rules, where what changes from call to call would be taken for state of theirs."""
+
+
+class _Process:
+    def __init__(self, command: str) -> None:
+        try:
+            words = shlex.split(command)
+            self.child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except (OSError, ValueError, IndexError) as error:
+            raise InvalidInputError(
+                f"command is {command!r}: it cannot be started ({error})"
+            ) from None
+        self.answered = 0
+        self.known: dict[str, Any] = {}
+        self.lines: SimpleQueue[bytes] = SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.child.stdout is not None
+        while line := self.child.stdout.readline(MOST_BYTES):
+            self.lines.put(line)
+        self.lines.put(b"")
+
+    def ask(self, cases: Sequence[str]) -> list[Any]:
+        """The answers to some cases, which are written before any is read."""
+        assert self.child.stdin is not None
+        first = self.answered
+        numbered = (f'{{"id": {first + at}, {case}}}\n' for at, case in enumerate(cases))
+        with suppress(BrokenPipeError):  # what it answered before its end is read below
+            self.child.stdin.write("".join(numbered).encode())
+            self.child.stdin.flush()
+        found = [self._answer(first + at) for at in range(len(cases))]
+        if not self.lines.empty() and (line := self.lines.get()):
+            self._give_up(f"answers more than it was asked: {one_line(line)}")
+        return found
+
+    def _answer(self, number: int) -> Any:
+        try:
+            line = self.lines.get(timeout=PATIENCE)
+        except Empty:
+            self._give_up(f"has not answered case {number} for {PATIENCE:g} s")
+        if not line:
+            status = self.child.wait(PATIENCE)
+            self._give_up(f"ended with status {status} before it answered case {number}")
+        if not line.endswith(b"\n"):
+            self._give_up(
+                f"answers case {number} with more than {MOST_BYTES:,} bytes, or half a line"
+            )
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or "id" not in answer:
+            self._give_up(
+                f"answers case {number} with {one_line(line)}: it must be JSON with the id"
+            )
+        if answer["id"] != number:
+            self._give_up(
+                f"answers case {answer['id']!r:.20} where {number} is next: keep the order"
+            )
+        self.answered = number + 1
+        return answer.get("tokens", answer.get("token"))
+
+    def _give_up(self, reason: str) -> NoReturn:
+        self.child.kill()
+        raise NotJudgedError(f"the command {reason}")
+
+
+class CommandRule:
+    """A rule, for `otlp.audit` and, with `batch`, `otlp.audit_rounds`, that another process is.
+
+    Parameters
+    ----------
+    command : str
+        With its arguments, as a shell takes them; no shell runs.
+    uniforms : int
+        How many uniform numbers it is handed with each case: it must draw with nothing else.  0: it
+        draws with its own, and is sampled.
+
+    Raises
+    ------
+    InvalidInputError
+        If it cannot be started, or `uniforms` is no whole number.
+    NotJudgedError
+        When called, if it ends, hangs, or answers what is no answer, too much or in another order.
+
+    Notes
+    -----
+    A line is ``{"id": 0, "vocab_size": 3, "shape": [1], "p": [...], "q": [...], "drafts": [...],
+    "uniforms": [...]}``, its keys in this order; the answer ``{"id": 0, "token": 2}``, or
+    ``"tokens": [2, 1]`` for paths, whose ``shape`` is [K, L].
+    """
+
+    __slots__ = ("__name__", "at", "uniforms")
+
+    def __init__(self, command: str, uniforms: int = 0) -> None:
+        self.__name__ = command
+        self.uniforms = whole_number(uniforms, "uniforms", 0)
+        self.at = len(_RUNNING)
+        _RUNNING.append(_Process(command))
+
+    def __call__(self, draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        """Ask for a token, or for the tokens of several rounds."""
+        process = _RUNNING[self.at]
+        if draft_tokens.ndim == 3:
+            rows = [_case(*row) for row in zip(draft_tokens, p, q, strict=True)]
+        else:
+            rows = [_case(draft_tokens, p, q)]
+        if isinstance(rng, RandomSource):
+            followed = [self._followed(process, row, rng) for row in rows]
+        else:
+            numbers = rng.random((len(rows), self.uniforms)).tolist()
+            cases = [_with(row, given) for row, given in zip(rows, numbers, strict=True)]
+            followed = process.ask(cases)
+        return followed if draft_tokens.ndim == 3 else followed[0]
+
+    def _followed(self, process: _Process, row: str, rng: RandomSource) -> Any:
+        if not 0 < self.uniforms <= MOST_NUMBERS:
+            rng.give_up(f"it is another process that takes {self.uniforms} uniform numbers from us")
+        numbers = rng.random(self.uniforms)
+
+        def ask(points: Sequence[Sequence[float]]) -> list[Any]:
+            cases = [_with(row, point) for point in points]
+            new = [case for case in dict.fromkeys(cases) if case not in process.known]
+            process.known.update(zip(new, process.ask(new), strict=True))
+            return [process.known[case] for case in cases]
+
+        if isinstance(numbers[0], UndecidedNumber):
+            return _settle(ask, numbers, rng)
+        return process.ask([_with(row, numbers.tolist())])[0]
+
+
+def _case(draft_tokens: Any, p: Any, q: Any) -> str:
+    named = {
+        "vocab_size": p.shape[-1],
+        "shape": list(draft_tokens.shape),
+        "p": p.tolist(),
+        "q": q.tolist(),
+        "drafts": draft_tokens.tolist(),
+    }
+    return json.dumps(named)[1:-1]
+
+
+def _with(case: str, uniforms: Sequence[float]) -> str:
+    return f'{case}, "uniforms": {json.dumps(list(uniforms))}'
+
+
+Ask = Callable[[Sequence[Sequence[float]]], list[Any]]
+
+
+def _settle(ask: Ask, numbers: Any, rng: RandomSource) -> Any:
+    """The answer where it no longer depends on where in their intervals the numbers are."""
+    while True:
+        points = _probes([number.interval for number in numbers])
+        answers = ask(points)
+        differs = next((at for at, answer in enumerate(answers) if answer != answers[0]), None)
+        if differs is None:
+            return answers[0]
+        which, threshold = _threshold(ask, points[0], points[differs], answers[0])
+        interval = numbers[which].interval
+        if not interval.low < threshold < interval.high:
+            rng.give_up("its answers change within the steps of its numbers")
+        bool(numbers[which] < threshold)  # takes a side
+
+
+def _probes(intervals: Sequence[Any]) -> list[list[float]]:
+    """Points of a box: near its corners, and between them, or at random where these are many."""
+    places = [
+        [one.low + share * (one.high - one.low) for share in (EDGE, 0.5, 1.0 - EDGE)]
+        for one in intervals
+    ]
+    if len(places) <= 3:
+        return [list(point) for point in itertools.product(*places)]
+    corners = [list(point) for point in itertools.product(*(place[::2] for place in places))]
+    inside = np.random.default_rng(0).random((64, len(places)))
+    low, high = np.array([[one.low, one.high] for one in intervals]).T
+    return [*corners, *(low + inside * (high - low)).tolist()]
+
+
+def _threshold(ask: Ask, here: list[float], there: list[float], answer: Any) -> tuple[int, float]:
+    """A number, and where between two points of unlike answers the answer changes along it."""
+    point = list(here)
+    for which, value in enumerate(there):
+        near, far = point[which], value
+        point[which] = far
+        if near == far or ask([point])[0] == answer:
+            continue
+        while True:
+            middle = 0.5 * (near + far)
+            if middle in (near, far):
+                return which, max(near, far)
+            point[which] = middle
+            if ask([point])[0] == answer:
+                near = middle
+            else:
+                far = middle
+    raise AssertionError("the last point has another answer")
