@@ -66,7 +66,7 @@ ARROWS = {
     "otlp.cli": SOLVING
     | FACE
     | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.device", "otlp.export", "otlp.studies"}
-    | {"otlp.sweeps"},
+    | {"otlp.sweeps", "otlp.testing"},
 }
 """Each package, and the packages that it may import beside itself."""
 

@@ -9,6 +9,7 @@ are rules of other people's.
 """
 
 from otlp.auditing.auditor import audit, audit_rounds
+from otlp.auditing.command import CommandRule
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.drafted_tree import DraftedPaths, DraftedTree
 from otlp.auditing.gtest import GTest
@@ -17,6 +18,7 @@ from otlp.auditing.report import AuditReport, AuditSettings, Verdict
 __all__ = [
     "AuditReport",
     "AuditSettings",
+    "CommandRule",
     "DraftCheck",
     "DraftedPaths",
     "DraftedTree",

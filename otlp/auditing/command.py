@@ -106,7 +106,7 @@ class _Process:
 
 
 class CommandRule:
-    """A rule, for `otlp.audit` and, with `batch`, `otlp.audit_rounds`, that another process is.
+    r"""A rule, for `otlp.audit` and, with `batch`, `otlp.audit_rounds`, that another process is.
 
     Parameters
     ----------
@@ -128,6 +128,16 @@ class CommandRule:
     A line is ``{"id": 0, "vocab_size": 3, "shape": [1], "p": [...], "q": [...], "drafts": [...],
     "uniforms": [...]}``, its keys in this order; the answer ``{"id": 0, "token": 2}``, or
     ``"tokens": [2, 1]`` for paths, whose ``shape`` is [K, L].
+
+    Examples
+    --------
+    A program that answers with the draft, whatever it is:
+
+    >>> import otlp
+    >>> keep = r's/{"id": \([0-9]*\).*"drafts": \[\([0-9]*\).*/{"id": \1, "token": \2}/'
+    >>> rule = otlp.auditing.CommandRule(f"sed -u '{keep}'", uniforms=1)
+    >>> otlp.audit(rule, [0.5, 0.5], otlp.IID([0.9, 0.1], n=1)).verdict.name
+    'NOT_LOSSLESS'
     """
 
     __slots__ = ("__name__", "at", "uniforms")
@@ -151,7 +161,10 @@ class CommandRule:
             numbers = rng.random((len(rows), self.uniforms)).tolist()
             cases = [_with(row, given) for row, given in zip(rows, numbers, strict=True)]
             followed = process.ask(cases)
-        return followed if draft_tokens.ndim == 3 else followed[0]
+        if draft_tokens.ndim == 3:
+            return followed
+        answer = followed[0]
+        return answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
 
     def _followed(self, process: _Process, row: str, rng: RandomSource) -> Any:
         if not 0 < self.uniforms <= MOST_NUMBERS:

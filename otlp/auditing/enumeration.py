@@ -189,6 +189,7 @@ def enumerate_distribution(
     max_paths: int,
     rng: np.random.Generator,
     progress: Callable[[int], None] = lambda paths: None,
+    repetitions: int | None = None,
 ) -> ExactDistribution[Result]:
     """Compute the exact distribution of what a program returns.
 
@@ -203,6 +204,8 @@ def enumerate_distribution(
         For the ordinary numbers of the second run of each path.
     progress : callable
         Called with the number of paths followed so far.
+    repetitions : int, optional
+        How often paths are run again, beside once each; by default `REPETITIONS`.
 
     Returns
     -------
@@ -224,7 +227,8 @@ def enumerate_distribution(
     weights: dict[Result, float] = {}
     pending: list[tuple[int, ...]] = [()]
     followed: list[tuple[list[_Drawn], Result]] = []
-    unexplored, decisions, paths, repetitions = 0.0, 0, 0, 0
+    unexplored, decisions, paths, repeated = 0.0, 0, 0, 0
+    again_and_again = REPETITIONS if repetitions is None else repetitions
     hidden = HiddenInput(program)
 
     while pending:
@@ -241,7 +245,7 @@ def enumerate_distribution(
                 raise NotEnumerableError(run.trouble)
             _repeat(program, run.drawn, result, rng, hidden)
             weights[result] = weights.get(result, 0.0) + run.probability
-            repetitions += 1
+            repeated += 1
             if len(followed) < REPETITIONS:
                 followed.append((run.drawn, result))
         pending.extend(run.branches)
@@ -252,13 +256,13 @@ def enumerate_distribution(
         if paths + len(pending) > max_paths or decisions > LONGEST_PATHS * max_paths:
             raise NotEnumerableError(f"it has more than {max_paths:,} paths")
     hidden.settle()
-    for again in rng.integers(len(followed), size=REPETITIONS) if followed else ():
+    for again in rng.integers(len(followed), size=again_and_again) if followed else ():
         drawn, result = followed[again]
         _repeat(program, drawn, result, rng, hidden)
-        repetitions += 1
+        repeated += 1
     if seen := hidden.found():
         raise NotEnumerableError(seen)
-    return ExactDistribution(weights, unexplored, paths, repetitions)
+    return ExactDistribution(weights, unexplored, paths, repeated)
 
 
 def _repeat(

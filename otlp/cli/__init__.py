@@ -14,6 +14,7 @@ COMMANDS = {
     "check": "Cross-check every solver that supports a row.",
     "bench": "Time solvers on a capture: the table of the paper.",
     "audit": "Say whether a verification rule, yours or ours, is lossless.",
+    "vectors": "Write test vectors for verifiers in any language.",
     "sweep": "Sweep rules over settings and many rows: resumable, on many workers.",
     "compare": "Compare the acceptance of rules under every draft scheme.",
     "decode": "Decode with verification algorithms on real models, measured.",

@@ -113,7 +113,7 @@ def command(
     judged = {name: settings.pop(name) for name in JUDGING}
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
-        found = _named(rule) if program is None else CommandRule(program, uniforms)
+        found = CommandRule(program, uniforms) if program else _named(audited)
         if length is not None:
             return _rounds(found, n, length, vocab_size or 3, seed, judged, report_progress), ""
         if made_up:

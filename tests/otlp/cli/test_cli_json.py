@@ -25,6 +25,7 @@ WORDS = {
     "check": "--rows 2 --top-k 4 --solvers martingale,max-flow,hub",
     "bench": "--rows 1 --top-k 4,0 --n 2 --solvers martingale,hub",
     "audit": "naive --n 2 --vocab-size 3",
+    "vectors": "",
     "sweep": "--rows 2 --n 2 --rules naive,hub",
     "compare": "--rows 2 --n 1,2 --schemes iid,hub --rules naive",
     "decode": "--limit 1 --algorithms block --paths 1 --length 2 --tokens 3 --device cpu",
