@@ -21,7 +21,7 @@ from otlp.auditing.sampled import audit_by_sampling
 from otlp.auditing.scheduled import Schedule, Scheduled, scheduled
 from otlp.auditing.subject import Progress, Rule, Subject, silent
 from otlp.auditing.token_subject import Sampler, Solves, TokenSubject, token_subject
-from otlp.checks import whole_number
+from otlp.checks import number, whole_number
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
@@ -34,6 +34,7 @@ def audit(
     *,
     declared: DraftScheme | None = None,
     reported_draft: npt.ArrayLike | None = None,
+    stated: float | None = None,
     samples: int = 100_000,
     false_alarm_rate: float = 1e-6,
     confidence: float = 0.99,
@@ -68,6 +69,9 @@ def audit(
     reported_draft : array_like, optional
         What the rule is told as q; by default the draft vector of the declared scheme, of shape
         (V,), or (n, V) for different drafts.
+    stated : float, optional
+        The acceptance that it should have: where it has less by more than chance, as where q was
+        lost on the way, the verdict is SLOWER_THAN_STATED.
     samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
         How the audit is made; see `otlp.auditing.AuditSettings`.
 
@@ -111,7 +115,7 @@ def audit(
     """
     how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
     subject = token_subject(rule, target, drafts, declared, reported_draft)
-    report = _judge(subject, *how)
+    report = _with_stated(_judge(subject, *how), stated)
     same = subject.plan is None and subject.reported_draft.shape == subject.problem.target.shape
     if not same or report.verdict not in (Verdict.NOT_LOSSLESS, Verdict.RULE_FAILED):
         return report
@@ -131,6 +135,7 @@ def audit_rounds(
     schedule: Schedule | None = None,
     steps: int = 1,
     batch: int | None = None,
+    stated: float | None = None,
     samples: int = 20_000,
     false_alarm_rate: float = 1e-6,
     confidence: float = 0.99,
@@ -176,6 +181,9 @@ def audit_rounds(
         The rule takes several rounds at once: every array has a leading axis, of this length at
         most when played and 1 when followed, and a row of tokens a round is returned.  The tokens
         of every other row are renamed, so that rows differ from the first p on.
+    stated : float, optional
+        The mean tokens a round that it should give: where it gives less by more than chance, the
+        verdict is SLOWER_THAN_STATED.
     name : str, optional
         What the report calls the rule.
     samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
@@ -219,14 +227,21 @@ def audit_rounds(
     if schedule is not None:
         if sampler is not None or drafter is not None or batch is not None:
             raise InvalidInputError("schedule stands alone: leave out sampler, drafter and batch")
-        return _judge_schedule(
-            scheduled(rule, target, draft, drafts, schedule, steps, name), AuditSettings(*how)
-        )
+        joint = scheduled(rule, target, draft, drafts, schedule, steps, name)
+        return _with_stated(_judge_schedule(joint, AuditSettings(*how)), stated)
     if whole_number(steps, "steps", 1) > 1:
         raise InvalidInputError("steps are those of a schedule: pass schedule=")
     if drafter is not None:
-        return audit_own_draws(own_draws(subject, drafter), AuditSettings(*how))
-    return _judge(subject, *how)
+        own = own_draws(subject, drafter)
+        return _with_stated(audit_own_draws(own, AuditSettings(*how)), stated)
+    return _with_stated(_judge(subject, *how), stated)
+
+
+def _with_stated(report: AuditReport, stated: float | None) -> AuditReport:
+    """The report, beside what is accepted by what is said."""
+    if stated is None:
+        return report
+    return replace(report, stated=number(stated, "stated", 0.0))
 
 
 def _judge_schedule(subject: Scheduled, settings: AuditSettings) -> AuditReport:

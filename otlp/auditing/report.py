@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
@@ -42,6 +43,7 @@ class Verdict(Enum):
     ROUNDS_DEPEND = "Successive rounds are not independent: random numbers are used again."
     ANTICIPATION = "How much is verified depends on what was drawn: texts are not the target's."
     DRAWS_SHARED = "Text is not the target's, as drafts and verification share random numbers."
+    SLOWER_THAN_STATED = "Nothing is wrong with the text; less is accepted than is stated."
     TEXTS_DIFFER = "The server's texts do not follow those of the baseline."
 
     @property
@@ -185,6 +187,9 @@ class AuditReport:
     anticipation : str
         Where texts are off under a schedule, and are right at each fixed length: an example of what
         it looks at; else empty.
+    stated : float
+        What `acceptance`, or for a rule over several tokens `tokens`, is said to be; NaN if
+        nothing is.
     apart : GTest or None
         Where text of such rounds is not the target's, and is with drafts drawn apart: its test.
 
@@ -227,6 +232,7 @@ class AuditReport:
     successive: Mapping[str, GTest] = field(default_factory=dict)
     apart: GTest | None = None
     anticipation: str = ""
+    stated: float = math.nan
 
     @property
     def verdict(self) -> Verdict:
@@ -244,12 +250,24 @@ class AuditReport:
             return Verdict.DRAWS_SHARED if self.apart else Verdict.NOT_LOSSLESS
         if self.sample_error > self.tolerance or (self.sample_test and self.sample_test.rejected):
             return Verdict.SAMPLE_DIFFERS
+        if self.slower:
+            return Verdict.SLOWER_THAN_STATED
         return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found wrong."""
         return self.verdict.passed
+
+    @property
+    def slower(self) -> bool:
+        """Whether less is accepted than is stated, by more than chance has at 1e-6."""
+        found, error = self.acceptance, self.acceptance_error
+        if math.isnan(found):
+            found, error = self.tokens, self.tokens_error
+        if self.test is not None:
+            error *= float(ndtri(1.0 - 1e-6) / ndtri(0.5 + 0.5 * self.confidence))
+        return found + max(error, self.tolerance) < self.stated
 
     def worst_texts(self, count: int = 5) -> list[tuple[tuple[int, ...], float, float]]:
         """The texts that are furthest off: (tokens, target, output), the worst first.
@@ -308,7 +326,9 @@ class AuditReport:
         else:
             share = self._mean(self.acceptance, self.acceptance_error)
             lines.append(f"Acceptance {share} (output among the drafted tokens).")
-        if not self.passed:
+        if self.stated == self.stated:  # not NaN
+            lines.append(f"Stated: {self.stated:.6g}.")
+        if not self.passed and not self.slower:
             lines.append("Furthest off: " + "; ".join(map(_text, self.worst_texts())) + ".")
         if self.anticipation:
             lines.append(f"At each fixed length the rule is right; {self.anticipation}.")

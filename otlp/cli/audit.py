@@ -18,7 +18,7 @@ from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
 from otlp.auditing.subject import one_line
 from otlp.cli import options
-from otlp.cli.judging import JUDGING, judge, judging_options, record, tell
+from otlp.cli.judging import JUDGING, in_one_line, judge, judging_options, record, tell
 from otlp.cli.options import open_capture
 from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
@@ -54,11 +54,13 @@ Examples:
     default=0,
     help="Uniform numbers that the command is handed with each case, and draws with nothing else.",
 )
+@options.length_option(None)
 @click.option(
-    "--length",
-    type=click.IntRange(1),
-    help="Of paths, of which --n are drafted; without it, n tokens at one place.",
+    "--stated",
+    type=click.FloatRange(0),
+    help="The acceptance, or for paths the mean tokens a round, that it should have.",
 )
+@click.option("--brief", is_flag=True, help="Say the verdict in one line.")
 @options.scheme_option()
 @options.n_option(1)
 @click.option(
@@ -79,6 +81,8 @@ def command(
     program: str | None,
     uniforms: int,
     length: int | None,
+    stated: float | None,
+    brief: bool,
     scheme: str,
     n: int,
     drafts: str | None,
@@ -102,6 +106,8 @@ def command(
     Without a capture and a row, p and q are made up over --vocab-size tokens, 5 by default, or 3
     for paths.
 
+    --length drafts paths, --n of them; without it n tokens are drafted at one place.
+
     --command names a program with its arguments, which reads a case a line and answers a line (see
     the page for engine authors).  With --uniforms it is followed exactly as a function is.
 
@@ -110,7 +116,7 @@ def command(
     made_up = capture is None and row is None
     _check(made_up, vocab_size, settings)
     audited = _audited(rule, program, uniforms, length)
-    judged = {name: settings.pop(name) for name in JUDGING}
+    judged = {name: settings.pop(name) for name in JUDGING} | {"stated": stated}
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
         found = CommandRule(program, uniforms) if program else _named(audited)
@@ -142,7 +148,10 @@ def command(
         "scheme": scheme,
         "n": n,
     }
-    tell(report, {**asked, "report": record(report)}, json_path, optimum)
+    said = in_one_line if brief else str
+    tell(
+        report, {**asked, "report": record(report)}, json_path, "" if brief else optimum, said=said
+    )
 
 
 def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -80,6 +81,20 @@ def judge(work: Callable[[Callable[..., None]], Found], time_limit: float) -> Fo
     fail(f"not judged: {reason}")
 
 
+def in_one_line(report: AuditReport) -> str:
+    """The verdict on a configuration, for a log: what, how far off, and how much it accepts."""
+    low, high = report.interval
+    several = math.isnan(report.acceptance)
+    kept = (
+        f"{report.tokens:.4g} tokens a round" if several else f"acceptance {report.acceptance:.4g}"
+    )
+    stated = "" if math.isnan(report.stated) else f" of {report.stated:.4g} stated"
+    return (
+        f"{report.verdict.name} {report.rule} on {report.drafted}: total variation {low:.2g} to "
+        f"{high:.2g}, {kept}{stated}"
+    )
+
+
 def record(report: AuditReport) -> dict[str, object]:
     """The report for JSON: the texts that are furthest off in place of its laws."""
     found = asdict(report)
@@ -93,6 +108,7 @@ def tell(
     json_path: Path | None,
     more: str = "",
     checked: Sequence[Report] = (),
+    said: Callable[[Any], str] = str,
 ) -> None:
     """Print and write a report, more lines, what else was checked; status 1 if one is wrong.
 
@@ -103,10 +119,10 @@ def tell(
     write_result(
         json_path, "audit", {**content, "verdict": worst.verdict.name, "passed": worst.passed}
     )
-    said = str(report)
+    words = said(report)
     if worst is not report:
-        said = f"{worst.verdict.name}: {str(worst).splitlines()[0]} The verifier alone:\n{said}"
-    text = Text(said)
+        words = f"{worst.verdict.name}: {str(worst).splitlines()[0]} The verifier alone:\n{words}"
+    text = Text(words)
     text.stylize("bold green" if worst.passed else "bold red", 0, len(worst.verdict.name))
     console.print(text)
     if more:
