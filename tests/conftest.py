@@ -40,7 +40,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     asked = config.option.markexpr
     other = asked == "core" and not of_core(collection_path)
-    other |= asked.startswith("slow and") and "slow" not in collection_path.read_text("utf-8")
+    if asked in ("slow", "long") or asked.startswith("slow and"):
+        other |= "slow" not in collection_path.read_text("utf-8")
     return True if other else None
 
 

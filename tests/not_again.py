@@ -5,6 +5,7 @@ But for the tests of what resolves, which is another question in another environ
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--not-again", type=Path, help="such a file, whose tests are left out")
 
 
+def passed(config: pytest.Config) -> set[str]:
+    """Names of tests that passed, and of files all of whose tests did; none without the option."""
+    file = config.getoption("not_again")
+    return set(file.read_text().splitlines()) if file else set()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out whole files: nothing of them is imported."""
+    if collection_path.suffix != ".py" or collection_path.stem in RESOLVES:
+        return None
+    name = os.path.relpath(collection_path, config.rootpath)
+    return True if name in passed(config) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the file lists."""
-    if (file := config.getoption("not_again")) is None:
-        return
-    passed = set(file.read_text().splitlines())
-    again = [item for item in items if item.nodeid not in passed or item.path.stem in RESOLVES]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(again)])
-    items[:] = again
+    known = passed(config)
+    again = [item for item in items if item.nodeid not in known or item.path.stem in RESOLVES]
+    if len(again) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(again)])
+        items[:] = again
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -33,5 +47,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     file = session.config.getoption("passed_into")
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if file is not None and reporter is not None:
-        names = [report.nodeid for report in reporter.stats.get("passed", ())]
-        file.write_text("".join(f"{name}\n" for name in names))
+        names = {report.nodeid for report in reporter.stats.get("passed", ())}
+        other = {item.path for item in session.items if item.nodeid not in names}
+        whole = {item.path for item in session.items} - other
+        names |= {os.path.relpath(path, session.config.rootpath) for path in whole}
+        file.write_text("".join(f"{name}\n" for name in sorted(names)))

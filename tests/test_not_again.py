@@ -28,4 +28,7 @@ def test_what_passed_is_left_out_and_what_failed_is_not(tmp_path: Path) -> None:
     file = tmp_path / "passed"
     assert "1 failed, 1 passed" in run(1, f"--passed-into={file}")
     assert file.read_text() == "test_two.py::test[0]\n"
-    assert "1 passed, 1 deselected" in run(2, f"--not-again={file}")
+    more = tmp_path / "more"
+    assert "1 passed, 1 deselected" in run(2, f"--not-again={file}", f"--passed-into={more}")
+    assert more.read_text() == "test_two.py\ntest_two.py::test[1]\n"
+    assert "no tests ran" in run(2, f"--not-again={more}")

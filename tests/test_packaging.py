@@ -43,3 +43,9 @@ def test_no_example_needs_what_the_source_distribution_leaves_out() -> None:
     for page in pages:
         for line in re.findall(r"^ *(?:>>>|\.\.\.) .*", page.read_text(encoding="utf-8"), re.M):
             assert not any(folder in line for folder in left_out), f"{page.name}: {line}"
+
+
+def test_hooks_are_of_the_versions_that_are_installed_for_development() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    (pinned,) = re.findall(r"rev: v(.+)", hooks)
+    assert f"ruff=={pinned}" in PROJECT["optional-dependencies"]["dev"]
