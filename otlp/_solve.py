@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from otlp.checks import own_float_errors
-from otlp.errors import InvalidInputError
+from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.problem import Problem, check_problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Solution, SolveError, Status
@@ -63,8 +63,12 @@ def solve(
     """
     if not isinstance(throw, bool):
         raise InvalidInputError(f"throw is a {type(throw).__name__}: it must be True or False")
-    check_problem(problem)  # first, as the arguments may stand in each other's place
-    solution = make_solver(solver, **options).solve(problem)
+    try:
+        chosen = make_solver(solver, **options)
+    except UnknownSolverError:
+        check_problem(problem)  # the arguments may stand in each other's place
+        raise
+    solution = chosen.solve(problem)
     failed = solution.plan is None or solution.status is Status.CERTIFICATE_FAILED
     if throw and failed:
         raise SolveError(solution)

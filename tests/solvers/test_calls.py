@@ -57,4 +57,4 @@ def test_each_check_is_made_once(solver: str) -> None:
         return
     if solver != "auto":  # which asks solver after solver
         assert sum(name.endswith(".supports") for name in names) == 1
-        assert names.count("check_problem") <= 3  # `select`, `supports` and `work` each by itself
+        assert names.count("check_problem") <= 3  # in `select`, `supports` and `work`, public each
