@@ -67,7 +67,7 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
             f"solver is a {type(solver).__name__}: it must be a name or a solver object; "
             f"known: {', '.join(SOLVERS)}"
         )
-    kind = SOLVERS.get(solver_name(solver))
+    kind = SOLVERS.get(solver) or SOLVERS.get(solver_name(solver))
     if kind is None:
         raise UnknownSolverError(f"no solver is named {solver!r}: {nearest(solver, SOLVERS)}")
     if not options:
