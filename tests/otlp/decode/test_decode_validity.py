@@ -36,8 +36,11 @@ from tests.otlp.decode.tabular_rounds import (
     without_memory,
 )
 
-EVERY_SIZE = [size for size in product((2, 3, 4), (1, 2, 3), (1, 2, 3)) if np.prod(size) <= 18]
-"""V, L, K: any two of them together, and the third where it costs no more than a second."""
+ALL_SIZES = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))
+"""V, L, K."""
+EVERY_SIZE = [size for size in ALL_SIZES if np.prod(size) <= 18]
+"""Any two of them together, and the third where it costs no more than a second."""
+LARGER = [size for size in ALL_SIZES if size not in EVERY_SIZE]
 # more would list too many sets of paths as a whole
 SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 2)]
 SIZES_OF_RULES = [(2, 2, 2), (2, 1, 3), (3, 2, 2)]
@@ -72,6 +75,10 @@ def assert_kept_by_prefixes(pair, rng, drafting, verification):
     [
         *GRID.items(),
         *(pytest.param(name, [LARGEST], marks=pytest.mark.slow) for name in SELECTING),
+        *(
+            pytest.param(name, LARGER, marks=[pytest.mark.slow, pytest.mark.long])
+            for name in MULTIPLE
+        ),
     ],
 )
 def test_every_algorithm_at_every_size(name, sizes):
