@@ -10,7 +10,7 @@ import pytest
 from otlp import IID, audit, audit_rounds
 from otlp.auditing import AuditReport, DraftedPaths, Verdict
 from otlp.errors import InvalidInputError
-from tests.otlp.auditing.test_audit_rounds import models, token_rule
+from tests.otlp.auditing.shipped_rules import models, token_rule
 from tests.otlp.cli.command import done
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from otlp.auditing.gtest import g_test
 from otlp.decode import (
@@ -21,9 +20,7 @@ from otlp.decode import (
     NGram,
     Perturbed,
     Sampling,
-    TextModel,
     Traversal,
-    adaptive_branching,
     certain_tree,
     decode,
     iid_paths,
@@ -37,40 +34,18 @@ from otlp.decode import (
 )
 from otlp.decode.models.copying import Copying
 from otlp.decode.tree import ROOT
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.lab.calibrating import Races, race, together
+from otlp.lab.design.adaptive import adaptive_branching
 from otlp.numerics.exponentials import exponentials, noise_row, row_key
 from otlp.studies.decoding import Setting, measure
 from otlp.testing.plain_equality import candidates, exponential, verify_equality
+from tests.otlp.decode.markov_chains import chains
 
 ALARM = 1e-6
 OTHERS = Calibration(1.0, 0.1, "t", "d")
 EMPTY = np.empty(0, dtype=np.int64)
-
-
-class Markov(TextModel):
-    """The distribution is a function of the last token."""
-
-    def __init__(self, rows: FloatArray, name: str, ends: tuple[int, ...] = ()) -> None:
-        super().__init__(len(rows), name)
-        self.rows, self._ends = rows / rows.sum(axis=1, keepdims=True), ends
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        return self._ends
-
-    def distribution(self, text: IntArray) -> FloatArray:
-        found: FloatArray = self.rows[text[-1]]
-        return found
-
-
-def chains(size: int, seed: int, ends: tuple[int, ...] = ()) -> tuple[Markov, Markov]:
-    """A target, and a draft that gives some tokens probability 0."""
-    rng = np.random.default_rng(seed)
-    rows = rng.gamma(0.7, size=(size, size)) + 1e-3
-    other = rows * np.exp(rng.normal(size=rows.shape)) * (rng.random(rows.shape) < 0.8)
-    return Markov(other + np.eye(size) * 1e-3, "draft"), Markov(rows, "target", ends)
 
 
 def text(draft: Model, target: Model, drafting: Drafting, tokens: int) -> list[int]:
@@ -90,6 +65,7 @@ def test_noise_is_equal_on_arrays_and_tensors_and_made_again_anywhere() -> None:
         asked = np.array([2999, 0, 17])
         key = row_key(seed, place)
         assert exponentials(key, asked).tolist() == row[asked].tolist()
+        torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[torch]")
         assert exponentials(key, torch.arange(3000)).numpy().tobytes() == row.tobytes()
     assert row_key((1, 2), 3) != row_key(1, 2) != row_key(2, 1)
     plain = [exponential(5, 9, token) for token in range(50)]

@@ -11,7 +11,7 @@ from otlp.distribution import IntArray
 from otlp.lab.design import WrittenText, design, gather_statistics, top_tree_renewal
 from otlp.lab.design.shared_noise import AlongText, shared_noise_renewal
 from otlp.lab.design.written_texts import write_text
-from tests.otlp.decode.test_shared_noise import chains
+from tests.otlp.decode.markov_chains import chains
 
 LENGTH, TOKENS, TEXTS = 3, 24, 150
 OURS = Calibration(0.8, 0.05)
