@@ -122,3 +122,20 @@ def test_bad_input_is_named(wrong: dict[str, Any], match: str) -> None:
     given = {"p": [0.5, 0.5], "q": [0.5, 0.5], "n": 2} | wrong
     with pytest.raises(InvalidInputError, match=match):
         coupled_acceptance(**given)
+
+
+def test_candidates_are_at_least_as_good_as_independent_tries() -> None:
+    """Theorem 1 of docs/shared_noise.md, and theorem 2's information bound for draws alone."""
+    for p, q in pairs(24, np.random.default_rng(4)):
+        can = (p > 0.0) & (q > 0.0)
+        ratios = p[can] / q[can]
+        rates = np.maximum(ratios[:, None] * q - p, 0.0).sum(axis=1)
+        apart = 0.5 * np.abs(p - q).sum()
+        worst = np.minimum(1.0, 1.0 / ratios) / (1.0 + apart)
+        for n in (1, 2, 3, 8):
+            found, _ = coupled_acceptance(p, q, n)
+            tries = float(p[can] @ (1.0 - (rates / (1.0 + rates)) ** n))
+            assert tries <= found + 1e-12
+            assert float(p[can] @ (1.0 - (1.0 - worst) ** n)) <= tries + 1e-12
+            if n == 1:
+                assert tries == pytest.approx(found, abs=1e-12)

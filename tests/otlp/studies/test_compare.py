@@ -21,6 +21,7 @@ from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers import SOLVERS
 from otlp.studies import compare
+from otlp.studies.compare import EQUALITIES
 from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid, sweep
 from tests.example_captures import example
@@ -175,3 +176,17 @@ def test_command(capture: str, tmp_path: Path) -> None:
     optimum = next(r["acceptance"] for r in last if r["rule"] == compare.OPTIMUM)
     assert optimum == otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_equalities_are_the_same_beside_every_scheme() -> None:
+    measured = measure(pairs(2, 6), (1, 2, 4), ("iid", "without-replacement"), rules=EQUALITIES)
+    found = {(row, scheme, n, r.rule): r.acceptance for row, scheme, n, r in measured}
+    for row, (p, q) in enumerate(pairs(2, 6)):
+        for n in (1, 2, 4):
+            for rule in EQUALITIES:
+                assert found[row, "iid", n, rule] == found[row, "without-replacement", n, rule]
+            coupled, likeliest = (found[row, "iid", n, rule] for rule in EQUALITIES)
+            assert coupled <= found[row, "without-replacement", n, compare.OPTIMUM] + 1e-9
+            assert likeliest == pytest.approx(p[np.argsort(-q)[:n]].sum())
+        apart = 0.5 * np.abs(p - q).sum()
+        assert found[row, "iid", 1, compare.COUPLED] >= (1.0 - apart) / (1.0 + apart)
