@@ -46,7 +46,6 @@ from otlp.decode import (
     RuledDrafting,
     Sampling,
     TokenTree,
-    TopTree,
     certain_tree,
     decode,
     iid_paths,
@@ -82,7 +81,9 @@ COUPLED = "by the noise"
 class Study:
     """The pair, its prompts, and what is known already."""
 
-    def __init__(self, path: Path, pair: str, tokens: int, most: int, every: int) -> None:
+    def __init__(
+        self, path: Path, pair: str, tokens: int, most: int, every: int, again: Path | None
+    ) -> None:
         self.path, self.name, self.tokens, self.every = path, pair, tokens, every
         names, results, prompts = PAIRS[pair]
         self.pair = open_pair(*names, "cpu", "auto", Sampling())
@@ -90,6 +91,7 @@ class Study:
         known = json.loads((RESULTS / results).read_text(encoding="utf-8"))
         self.known, self.sharper = known["settings"], known["options"]["sharper"]
         self.length = known["options"]["length"]
+        self.again = json.loads(again.read_text(encoding="utf-8"))["texts"] if again else {}
         self.found: dict[str, Any] = {"pair": pair, "tokens": tokens, "fitted": {}, "texts": {}}
         if path.exists():
             self.found = json.loads(path.read_text(encoding="utf-8"))
@@ -148,29 +150,24 @@ class Study:
                 made = tree_shape(best_static_tree(chances, nodes, min(self.length, nodes))[0])
             elif " x " in drafting:
                 made = iid_paths(*map(int, drafting.split(" x ")))
-            elif row["rule"] == "target-only":
-                made = TopTree(nodes, self.length)
             else:
                 made = RuledDrafting(FixedShape(ast.literal_eval(drafting)))
             return Scheme(row["name"], made, row["rule"], nodes, draft_temperature=drawn)
 
         wanted = ["recommended", "i.i.d. paths, two-slice"]
-        wanted += ["chain, block", "top tree, target-only"] * (nodes == 8)
+        wanted += ["chain, block"] * (nodes == 8)
         return [made(row) for row in rows if row["name"] in wanted]
 
     def coupled(self, temperature: float, nodes: int) -> dict[str, Drafting]:
         """Draftings that know the noise."""
         ranks = self.found["fitted"][f"{temperature:g}"]["ranks"]
         shape = best_static_tree(ranks, nodes, min(self.length, nodes))[0]
-        found: dict[str, Drafting] = {COUPLED: top_tree(nodes, self.length)}
-        if nodes == 8:
-            found["by rank"] = certain_tree(shape)
-            found["chain of the noise"] = top_tree(self.length, self.length, 1)
-        return found
+        chain = top_tree(self.length, self.length, 1)
+        return {"by rank": certain_tree(shape), "chain of the noise": chain}
 
     def text(self, temperature: float, number: int, budgets: tuple[int, ...], check: bool) -> None:
         """Write a text, draft along it, and value the others on it."""
-        key = f"{temperature:g} {number}"
+        key, again = f"{temperature:g} {number}", self.again.get(f"{temperature:g} {number}")
         if key in self.found["texts"]:
             return
         begin = perf_counter()
@@ -178,61 +175,103 @@ class Study:
         draft, target = self.pair
         prompts = self.prompts[CHOOSING:]
         prompt, seed = prompts[number % len(prompts)], (number // len(prompts), number)
-        text = written(draft, target, prompt, self.tokens, seed)
+        text = written(draft, target, prompt, self.tokens, seed, again is None)
         if len(text) <= self.length:
             self.found["texts"][key] = None
             return
-        calibration = Calibration(**self.found["calibration"])
-        small = without_undrafted(text)
         few = Few(draft, np.append(prompt, text.tokens)) if self.name == "smollm2" else None
-        rows: dict[str, Any] = {}
-        every = number < self.every
-        for nodes in budgets:
-            for name, drafting in self.coupled(temperature, nodes).items():
-                if name != COUPLED and not every:
-                    continue
-                rows[f"{nodes} {name}"] = self.along(few, seed, prompt, text, drafting)
-            for scheme in self.rivals(temperature, nodes):
-                if scheme.rule == "target-only":
-                    if not every:
-                        continue
-                    found = self.along(few, None, prompt, text, scheme.drafting)
-                    rows[f"{nodes} {scheme.name}"] = found
-                    continue
-                drawn, drafted = scheme.draft_temperature, small
-                if drawn is not None:
-                    drafted = at_temperature(small, Sampling(temperature), drawn)
-                renewal = value(scheme, [drafted], self.length, np.random.default_rng([2, number]))
-                rows[f"{nodes} {scheme.name}"] = [renewal.tokens[0], renewal.calls[0]]
-        one = {"prompt": number % len(prompts), "rows": rows, "length": len(text)}
-        one["overlap"] = float(np.minimum(small.targets, small.drafts).sum(axis=1).mean())
+        every = number < self.every or f"{budgets[0]} by rank" in (again or {"rows": ()})["rows"]
+        place = few, prompt, text
+        rows = self.by_budget(*place, seed, budgets, COUPLED)
+        if every:
+            rows |= self.by_budget(*place, None, budgets[:1], "top tree, target-only")
+        for name, drafting in self.coupled(temperature, budgets[0]).items():
+            row = f"{budgets[0]} {name}"
+            if again is not None and row in again["rows"]:
+                rows[row] = again["rows"][row]
+            elif every:
+                rows[row] = self.along(*place, seed, drafting)
+        one = {"prompt": number % len(prompts), "length": len(text), "tokens": text.tokens.tolist()}
+        if again is None:
+            small = without_undrafted(text)
+            one["overlap"] = float(np.minimum(small.targets, small.drafts).sum(axis=1).mean())
+            for nodes in budgets:
+                for scheme in self.rivals(temperature, nodes):
+                    drawn, drafted = scheme.draft_temperature, small
+                    if drawn is not None:
+                        drafted = at_temperature(small, Sampling(temperature), drawn)
+                    rng = np.random.default_rng([2, number])
+                    renewal = value(scheme, [drafted], self.length, rng)
+                    rows[f"{nodes} {scheme.name}"] = [renewal.tokens[0], renewal.calls[0]]
+        else:
+            one["overlap"] = again["overlap"]
+            rows = {
+                k: v for k, v in again["rows"].items() if COUPLED not in k and "top" not in k
+            } | rows
+        one["rows"] = rows
         if check:
-            pair = Perturbed(draft, seed, calibration), GumbelMax(target, seed)
+            pair = Perturbed(draft, seed, self.calibration), GumbelMax(target, seed)
             one["check"] = checked(pair, prompt, text, rows[f"{CHECKED} {COUPLED}"], self.length)
         self.found["texts"][key] = one
         write_json(self.path, self.found)
         note(f"{key}: {len(text)} tokens, {perf_counter() - begin:.0f} s, {one.get('check', '')}")
 
-    def along(
-        self,
-        few: Few | None,
-        seed: tuple[int, ...] | None,
-        prompt: IntArray,
-        text: WrittenText,
-        drafting: Drafting,
-    ) -> list[float]:
-        """Tokens, calls, drafted nodes, levels and promised tokens of the rounds in a text."""
+    @property
+    def calibration(self) -> Calibration:
+        """What was fitted."""
+        return Calibration(**self.found["calibration"])
+
+    def knowing(
+        self, few: Few | None, prompt: IntArray, text: WrittenText, seed: tuple[int, ...] | None
+    ) -> tuple[Model, IntArray]:
+        """A draft at the text's beginning, with the noise of a seed or none, and the tokens."""
         draft, tokens = self.pair[0], text.tokens
         if few is not None:
             draft = Copying(few, sampling=draft.sampling)
             prompt, tokens = few.narrow(prompt), few.narrow(tokens)
         if seed is not None:
-            calibration = Calibration(**self.found["calibration"])
-            if few is None:
-                draft = Perturbed(draft, seed, calibration)
-            else:
-                draft = FewPerturbed(draft, seed, calibration)
+            kind = Perturbed if few is None else FewPerturbed
+            draft = kind(draft, seed, self.calibration)
         draft.start(prompt)
+        return draft, tokens
+
+    def by_budget(
+        self, few: Few | None, prompt: IntArray, text: WrittenText, seed: tuple[int, ...] | None,
+        budgets: tuple[int, ...], name: str,
+    ) -> dict[str, list[float]]:  # fmt: skip
+        """What `along` gives for `top_tree` of each budget, from one tree a place.
+
+        The N likeliest prefixes are the first of more.
+        """
+        draft, tokens = self.knowing(few, prompt, text, seed)
+        starts, chooser = text.starts(self.length), RandomChooser(np.random.default_rng(0))
+        begins = dict.fromkeys(budgets, 0)
+        sums = {nodes: np.zeros(5) for nodes in budgets}
+        drafting = top_tree(max(budgets), self.length)
+        for place in range(starts):
+            due = [nodes for nodes in budgets if begins[nodes] == place]
+            tree = drafting.draft(draft, chooser) if due else ROOT
+            for nodes in due:
+                worth = chances(tree)
+                kept = np.append(0, 1 + np.argsort(-worth[1:], kind="stable")[:nodes])
+                node, at = 0, place
+                while below := [
+                    n for n in tree.draws.get(node, ())
+                    if tree.tokens[n] == tokens[at] and n in kept
+                ]:  # fmt: skip
+                    node, at = int(below[0]), at + 1
+                begins[nodes] = at + 1
+                deep = tree.depths[kept].max()
+                sums[nodes] += (at + 1 - place, 1, kept.size - 1, deep, worth[kept].sum())
+            draft.advance(ROOT, 0, int(tokens[place]))
+        return {f"{nodes} {name}": found.tolist() for nodes, found in sums.items()}
+
+    def along(
+        self, few: Few | None, prompt: IntArray, text: WrittenText, seed: tuple[int, ...] | None,
+        drafting: Drafting,
+    ) -> list[float]:  # fmt: skip
+        """Tokens, calls, drafted nodes, levels and promised tokens of the rounds in a text."""
+        draft, tokens = self.knowing(few, prompt, text, seed)
         chooser = RandomChooser(np.random.default_rng(0))
         place = calls = nodes = levels = 0
         promised = 0.0
@@ -240,7 +279,7 @@ class Study:
             tree = drafting.draft(draft, chooser)
             calls, nodes = calls + 1, nodes + len(tree) - 1
             levels += int(tree.depths.max())
-            promised += expected(tree)
+            promised += float(chances(tree).sum())
             node = 0
             while below := [n for n in tree.draws.get(node, ()) if tree.tokens[n] == tokens[place]]:
                 node, place = int(below[0]), place + 1
@@ -249,13 +288,13 @@ class Study:
         return [place, calls, nodes, levels, promised]
 
 
-def expected(tree: DraftTree) -> float:
-    """Tokens of a round, if the draft's chances are right: one, and those of all prefixes."""
+def chances(tree: DraftTree) -> FloatArray:
+    """The draft's probability of each prefix: their sum is what a round promises."""
     worth = np.ones(len(tree))
     for node in range(1, len(tree)):
         above = int(tree.parents[node])
         worth[node] = worth[above] * tree.distributions[above][tree.tokens[node]]
-    return float(worth.sum())
+    return worth
 
 
 class Few(Model):
@@ -313,8 +352,9 @@ class FewPerturbed(Perturbed):
 
 
 def written(
-    draft: Model, target: Model, prompt: IntArray, tokens: int, seed: tuple[int, ...]
-) -> WrittenText:
+    draft: Model, target: Model, prompt: IntArray, tokens: int, seed: tuple[int, ...],
+    drafts: bool = True,
+) -> WrittenText:  # fmt: skip
     """What plain decoding writes with a seed, and what both models say along it."""
     target.start(prompt)
     found, laws = [], []
@@ -325,6 +365,8 @@ def written(
         laws.append(law)
         target.advance(ROOT, 0, found[-1])
     p = np.array(laws)
+    if not drafts:
+        return WrittenText(np.array(found), p, p)
     draft.start(prompt)
     return drafted_anew(WrittenText(np.array(found), p, p), draft)
 
@@ -414,15 +456,17 @@ def shown(cells: dict[str, Any]) -> Table:
 @click.option("--checking", type=int, default=6, help="Texts that the target decodes, too.")
 @click.option("--every", default=1000, help="Texts of other draftings that have to be drafted.")
 @click.option("--tokens", type=click.IntRange(11), default=64, help="Of a text.")
+@click.option("--again", type=click.Path(path_type=Path), help="Take other rules' rows from here.")
 @click.option("--show", "only", is_flag=True, help="Show what is there.")
 @click.option("--json", "path", type=OutputFile(), required=True)
 def main(
     pair: str, nodes: tuple[int, ...], temperature: tuple[float, ...], texts: int,
-    first: int, prompts: int, checking: int, every: int, tokens: int, only: bool, path: Path,
+    first: int, prompts: int, checking: int, every: int, tokens: int, again: Path | None,
+    only: bool, path: Path,
 ) -> None:  # fmt: skip
     """Fit, then go from text to text, each at all temperatures."""
     if not only:
-        study = Study(path, pair, tokens, prompts, every)
+        study = Study(path, pair, tokens, prompts, every, again)
         study.fit(temperature)
         for number, one in product(range(first, texts), temperature):
             study.text(one, number, nodes, number < checking)

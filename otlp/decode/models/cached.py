@@ -20,7 +20,7 @@ from otlp.checks import token_ids
 from otlp.decode.models.context_limit import BeyondContextError, context_limit, rotary_switch
 from otlp.decode.models.memory import is_out_of_memory, tokens_that_fit
 from otlp.decode.models.model import Model
-from otlp.decode.tree import TokenTree
+from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -59,6 +59,7 @@ class CachedModel(Model):
 
     _context: list[int]
     _slots: dict[int, int]
+    _tree: TokenTree
     _rows: dict[int, npt.NDArray[np.float32]]
 
     def __init__(self, model: Any, name: str) -> None:
@@ -151,12 +152,27 @@ class CachedModel(Model):
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append a path and a token; the cache of all other nodes goes; see `Model.advance`."""
-        path = tree.ancestry(node)[1:]
-        kept = [self._slots[member] for member in path if member in self._slots]
+        path = tree.path(node).tolist()
+        kept = self._held(path)
         self._keep(kept)
         self._cached += len(kept)
-        self._context += [*tree.tokens[path].tolist(), int(token)]
+        self._context += [*path, int(token)]
         self._rows, self._slots = {}, {}
+
+    def _held(self, path: list[int]) -> list[int]:
+        """Where the cache holds the first tokens of a path, in a tree that may leave others out."""
+        at, held = 0, []
+        for token in path:
+            below = [
+                node
+                for node in self._slots
+                if self._tree.parents[node] == at and self._tree.tokens[node] == token
+            ]
+            if not below:
+                break
+            at = below[0]
+            held.append(self._slots[at])
+        return held
 
     def reset(self, context: IntArray | None = None) -> None:
         """Forget everything but, if there is one, a context."""
@@ -165,6 +181,7 @@ class CachedModel(Model):
         # how much of the context the cache holds, then where it holds which node of the tree
         self._cached = 0
         self._slots = {}
+        self._tree = ROOT
         self._rows = {}
 
     def _new_cache(self) -> Any:
@@ -198,7 +215,7 @@ class CachedModel(Model):
         )[0]
         first = [0] if rest else []
         self._rows.update(zip([*first, *new], logits, strict=True))
-        self._slots = slots
+        self._slots, self._tree = slots, tree
         self._cached += rest
 
     def _score_paths(self, tree: TokenTree, new: list[int]) -> None:

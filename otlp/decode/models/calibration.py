@@ -124,7 +124,10 @@ class Calibration:
         return tokens, (1.0 - self.unknown) * weights / weights.sum()
 
 
-CALIBRATIONS = (Calibration(1.23, 0.18, "smollm2", "copying:smollm2-draft"),)
+CALIBRATIONS = (
+    Calibration(1.23, 0.18, "smollm2", "copying:smollm2-draft"),
+    Calibration(0.73, 0.04, "trained:target", "trained:draft"),
+)
 """Those of the pairs that ship."""
 
 

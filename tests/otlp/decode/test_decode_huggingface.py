@@ -13,10 +13,12 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from otlp.decode import (  # noqa: E402
     ALGORITHMS,
+    RandomChooser,
     Sampling,
     TokenTree,
     iid_paths,
     play_round,
+    top_tree,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.models.loading import (  # noqa: E402
@@ -26,6 +28,7 @@ from otlp.decode.models.loading import (  # noqa: E402
     load_model,
     load_pair,
 )
+from otlp.decode.tree import ROOT  # noqa: E402
 from otlp.errors import (  # noqa: E402
     InvalidInputError,
     SizeLimitError,
@@ -190,6 +193,21 @@ def test_rounds_go_on_where_the_last_one_ended(trained, name):
     for model in (draft, target):
         np.testing.assert_array_equal(model.context, context)
     assert target.calls == 3 and draft.calls == 9
+
+
+@pytest.mark.parametrize("tree_attention", [True, False])
+def test_a_tree_may_leave_out_what_was_scored(tree_attention):
+    """A tree of the likeliest nodes has other numbers than the one that it was grown from."""
+    draft = HuggingFaceModel(tiny("llama"), None, Sampling(0.05))
+    draft.tree_attention = tree_attention
+    chooser = RandomChooser(np.random.default_rng(0))
+    for nodes in (2, 4, 7):
+        draft.start(CONTEXT % SIZE)
+        for _ in range(3):
+            tree = top_tree(nodes, 3).draft(draft, chooser)
+            draft.advance(tree, int(tree.depths.argmax()), 1)
+            found = draft.logits(ROOT, np.array([0]))[0]
+            np.testing.assert_allclose(found, plain_logits(draft, draft.context), atol=1e-5)
 
 
 def test_prompts_that_do_not_fit_are_refused(trained):

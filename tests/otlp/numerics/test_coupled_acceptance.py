@@ -37,12 +37,12 @@ def closed_form(p: FloatArray, q: FloatArray) -> float:
 
 
 def races(p: FloatArray, q: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
-    """Rank of the target's draw among the candidates; V if it is none."""
+    """Rank of the target's draw among the candidates; a thousand if it is none."""
     times = rng.standard_exponential((count, p.size))
     drawn = (p / times).argmax(axis=1)
     ratios = q / times
     own = np.take_along_axis(ratios, drawn[:, None], axis=1)
-    ranks: FloatArray = np.where(own[:, 0] > 0.0, (ratios > own).sum(axis=1), p.size)
+    ranks: FloatArray = np.where(own[:, 0] > 0.0, (ratios > own).sum(axis=1), 1000)
     return ranks
 
 
