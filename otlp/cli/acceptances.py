@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from otlp.cli.output import console, note, show, table
+from otlp.cli.output import console, note, progress, show, table
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.points import SweepPoint, by_panel
+from otlp.studies.sweep import Grid
+from otlp.sweeps.rows import RowSource
 
 Cell = Callable[[SweepPoint, SweepPoint], str]
 """What a table says of a rule, beside the optimum at the same setting."""
@@ -15,8 +18,22 @@ Cell = Callable[[SweepPoint, SweepPoint], str]
 PRECISION = 0.002
 """Half of the interval of a drawn mean acceptance that is enough."""
 
-LOSSY = "NOT LOSSLESS"
-"""What the reason of a rule begins with that is measured, and should not be used."""
+
+def parted(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The solvers among rules, and a user's own, each once."""
+    own = tuple(dict.fromkeys(rule for rule in rules if ":" in rule))
+    return tuple(rule for rule in rules if ":" not in rule), own
+
+
+def measure_all(
+    rules: Sequence[str], source: RowSource, grid: Grid
+) -> Iterator[tuple[SweepPoint, list[dict[str, Any]]]]:
+    """What `otlp.cli.own_rules` measures of each rule, with a bar."""
+    for rule in rules:
+        from otlp.cli.own_rules import measure_own
+
+        with progress(rule, len(grid.settings)) as step:
+            yield from measure_own(rule, source, grid, step)
 
 
 def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:

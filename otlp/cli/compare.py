@@ -10,13 +10,21 @@ import click
 import numpy as np
 
 from otlp.cli import options
-from otlp.cli.acceptances import LOSSY, note_missing, note_partial, note_sampled, print_points
+from otlp.cli.acceptances import (
+    measure_all,
+    note_missing,
+    note_partial,
+    note_sampled,
+    parted,
+    print_points,
+)
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES
 from otlp.studies.figures import draw_sweep
-from otlp.studies.points import SweepPoint
+from otlp.studies.points import LOSSY, SweepPoint
 from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows
 
@@ -43,6 +51,7 @@ Examples:
 @options.jobs_option
 @options.json_option("Write the acceptance on every row to a file.")
 @options.figure_option("Draw the acceptance over n.")
+@options.table_option
 def command(
     capture: str | None,
     n: tuple[int, ...],
@@ -53,6 +62,7 @@ def command(
     jobs: int | None,
     json_path: Path | None,
     figure_path: Path | None,
+    table_path: Path | None,
     **cut: Any,
 ) -> None:
     """Compare the acceptance of verification rules under every draft scheme.
@@ -78,8 +88,7 @@ def command(
     chosen = ChosenRows.spread(capture, rows)
     chosen.capture.check_top_k(cut["top_k"])
     same = {name: cut[name] for name in ("draft_temperature", "top_p")}
-    solvers = tuple(rule for rule in rules if ":" not in rule)
-    own = tuple(dict.fromkeys(rule for rule in rules if ":" in rule))
+    solvers, own = parted(rules)
     where_and_what = n, (cut["temperature"],), (cut["top_k"],), schemes, solvers
     grid = Grid(*where_and_what, **same, time_limit=time_limit)
     source = CaptureRows(chosen.capture, chosen.numbers)
@@ -89,17 +98,15 @@ def command(
         points = sweep(
             source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), jobs=jobs
         )
-    for rule in own:
-        from otlp.cli.own_rules import measure_own
-
-        with progress(rule, len(grid.settings)) as step:
-            for point, records in measure_own(rule, source, grid, step):
-                points.append(point)
-                results += records
+    for point, records in measure_all(own, source, grid):
+        points.append(point)
+        results += records
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
     write_result(json_path, "compare", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
+    if table_path:
+        write_table(table_path, points)
     console.print(f"Mean acceptance: {chosen.title}")
     print_points(points, "n", _cell)
     _print_drafts(results)

@@ -177,7 +177,25 @@ def refuse_given(names: Collection[str], why: str) -> None:
 
 def json_option(help: str) -> Decorator:
     """Add ``--json``, passed as `json_path`."""
-    return click.option("--json", "json_path", type=OutputFile(), help=help)
+    return click.option("--json", "json_path", type=OutputFile(), help=help, callback=_no_table)
+
+
+def _no_table(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse an ending that says something else than JSON."""
+    if value is not None and value.suffix.lower() in (".csv", ".tex", ".npz", ".md", ".txt"):
+        raise click.BadParameter(
+            f"'{value}' would hold JSON: name it .json (compare and sweep have --table for .csv "
+            "and .tex)"
+        )
+    return value
+
+
+table_option = click.option(
+    "--table",
+    "table_path",
+    type=OutputFile(lambda: (".csv", ".tex")),
+    help="Write means and intervals as CSV or LaTeX, by the ending.",
+)
 
 
 def figure_option(help: str) -> Decorator:

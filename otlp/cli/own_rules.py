@@ -12,12 +12,12 @@ import numpy as np
 
 from otlp.auditing import AuditReport, audit
 from otlp.auditing.sampled_acceptance import SampledAcceptance, sample_acceptance
-from otlp.cli.acceptances import LOSSY, PRECISION
+from otlp.cli.acceptances import PRECISION
 from otlp.cli.audit import load_function
 from otlp.cli.child import ChildError, run_in_child
 from otlp.drafts.by_name import make_scheme
 from otlp.problem import Problem
-from otlp.studies.points import SweepPoint, SweepSetting
+from otlp.studies.points import LOSSY, SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid
 from otlp.sweeps.rows import RowSource
 
@@ -26,7 +26,7 @@ TINY = 5
 
 
 def measure_own(
-    rule: str, source: RowSource, grid: Grid, progress: Callable[[str, int], None]
+    rule: str, source: RowSource, grid: Grid, report: Callable[[str, int], None]
 ) -> Iterator[tuple[SweepPoint, list[dict[str, Any]]]]:
     """Audit a rule under each setting, and sample its acceptance on the rows.
 
@@ -37,7 +37,7 @@ def measure_own(
     source : RowSource
     grid : Grid
         Its time limit is that of the draws of a setting, where the interval stays wide.
-    progress : callable
+    report : callable
         Called with words, and with how many settings are done.
 
     Yields
@@ -51,8 +51,8 @@ def measure_own(
         try:
             limit = grid.time_limit * (1 + len(source.numbers))
             work = partial(_audit_and_sample, rule, source, grid, setting)
-            report, found = run_in_child(work, limit, lambda *told: None)
-            reason = _reason(report)
+            audited, found = run_in_child(work, limit, lambda *told: None)
+            reason = _reason(audited)
         except ChildError as error:
             reason = str(error)
         same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
@@ -63,7 +63,7 @@ def measure_own(
         ]
         passages = np.asarray(source.passages)
         yield SweepPoint.of(setting, rule, found.each, reason, passages, found.error), records
-        progress(f"{rule}, {setting.scheme}, n = {setting.n}", done)
+        report(f"{rule}, {setting.scheme}, n = {setting.n}", done)
 
 
 def _acceptance(mean: float, error: float) -> dict[str, Any]:

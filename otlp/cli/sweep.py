@@ -10,8 +10,16 @@ from typing import Any
 import click
 
 from otlp.cli import options
-from otlp.cli.acceptances import note_missing, note_partial, print_points
+from otlp.cli.acceptances import (
+    measure_all,
+    note_missing,
+    note_partial,
+    note_sampled,
+    parted,
+    print_points,
+)
 from otlp.cli.output import console, note, progress, write_result, write_whole
+from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
 from otlp.errors import OTLPError
@@ -41,7 +49,7 @@ Examples:
 @options.draft_temperature_option()
 @options.top_p_option()
 @options.schemes_option("iid")
-@options.rules_option(",".join(Grid().rules))
+@options.own_rules_option(",".join(Grid().rules))
 @options.time_limit_option(10.0)
 @options.jobs_option
 @options.journal_option
@@ -53,6 +61,7 @@ Examples:
 )
 @options.json_option("Write means and intervals to a file.")
 @options.figure_option("Draw a line a rule, and how far it is from the optimum.")
+@options.table_option
 def command(
     capture: str | None,
     synthetic: int | None,
@@ -66,6 +75,9 @@ def command(
     over: str | None,
     json_path: Path | None,
     figure_path: Path | None,
+    table_path: Path | None,
+    rules: tuple[str, ...],
+    time_limit: float,
     **same: Any,
 ) -> None:
     """Measure the acceptance of rules on many rows, over n, temperature and top-k.
@@ -76,9 +88,12 @@ def command(
 
     With a journal, a sweep that was interrupted, killed, or met a full disk is gone on with by the
     same command: no row is lost, and none is done twice.  Of longer lists, with a further n, only
-    what is new is measured.  The journal is the same to the byte, whatever the number of workers.
+    what is new is measured.  A rule of yours, FILE.py:FUNCTION, is audited and drawn as in `otlp
+    compare`, and is not in the journal, which is the same to the byte whatever the number of
+    workers.
     """
-    grid = Grid(n, top_k=top_k, **same)
+    solvers, own = parted(rules)
+    grid = Grid(n, top_k=top_k, rules=solvers, time_limit=time_limit, **same)
     chosen: ChosenRows | None = None
     source: RowSource
     if synthetic is None:
@@ -100,6 +115,7 @@ def command(
         if journal:
             console.print(f"{journal} keeps what is done: the same command goes on from there.")
         raise
+    points += [point for point, _ in measure_all(own, source, grid)]
     axis = over.replace("-", "_") if over else varying(points)
     made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
     size = source.vocab_size
@@ -118,10 +134,13 @@ def command(
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
+    if table_path:
+        write_table(table_path, points)
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     note("\n±: half of a 95% interval, passages being the independent units.")
     note_partial(points)
+    note_sampled(points, time_limit)
     if chosen is not None:
         chosen.say_truncations(_left_open(chosen, grid))
     note_missing(points)

@@ -14,7 +14,7 @@ from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.points import AXES as SWEPT
-from otlp.studies.points import SweepPoint, by_panel
+from otlp.studies.points import LOSSY, SweepPoint, by_panel
 from otlp.studies.style import ONE_COLUMN, PRINT, TWO_COLUMNS, look
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def _sweep_lines(
         at = [getattr(point.setting, over) for point in own]
         places = at if numbers else [values.index(place) for place in at]
         drawn = look(rule, rules) | ({"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {})
-        label = Path(rule).name
+        lossy = any(point.reason.startswith(LOSSY) for point in own)
+        label = Path(rule).name + (" (not lossless)" if lossy else "")
         means = np.array([p.acceptance.mean for p in own])
         halves = np.array([p.error if rule == OPTIMUM else p.sampling_error for p in own])
         ends = np.clip([means - halves, means + halves], 0.0, 1.0)

@@ -16,6 +16,9 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
 
+LOSSY = "NOT LOSSLESS"
+"""What the reason of a rule begins with that is measured, and should not be used."""
+
 AXES = {"n": "n, number of drafts", "temperature": "temperature", "top_k": "k, the draft's top k"}
 """What a curve can go over."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -98,3 +99,32 @@ def test_a_rule_that_fails_does_no_harm(rule: str, said: str, tmp_path: Path) ->
 @pytest.mark.parametrize("rule", ["nowhere.py:verify", "mine.py", "nobody", ":verify", "mine.py:"])
 def test_what_is_no_rule_is_refused_before_any_work(rule: str) -> None:
     refused("compare", "--rules", rule)
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_tables_for_a_paper_have_the_numbers_of_the_json(command: str, tmp_path: Path) -> None:
+    rule = f"{AUDITING / FILES['eagle_style']}:eagle_style"
+    words = f"{command} --rows 3 --n 1,2 --schemes iid --top-k 20 --rules k-seq,{rule}".split()
+    files = [tmp_path / name for name in ("found.csv", "found.json", "found.tex")]
+    done(*words, "--table", files[0], "--json", files[1])
+    with files[0].open() as file:
+        lines = list(csv.DictReader(file))
+    assert {line["rule"] for line in lines} >= {"k-seq", "rules.py:eagle_style", "optimum"}
+    for line in lines:
+        drawn = line["rule"].startswith("rules.py")
+        assert (float(line["sampling_error"]) > 0.0) == drawn
+        if line["rule"] == "k-seq":
+            low, high = float(line["below_low"]), float(line["below_high"])
+            assert low <= float(line["below_optimum"]) <= high
+            assert high - low < float(line["high"]) - float(line["low"])  # they are paired
+    if command == "compare":
+        found = [one for one in json.loads(files[1].read_text())["results"] if one["n"] == 2]
+        mean = np.mean([one["acceptance"] for one in found if one["rule"] == "k-seq"])
+        (said,) = (one for one in lines if (one["rule"], one["n"]) == ("k-seq", "2"))
+        assert float(said["acceptance"]) == pytest.approx(mean)
+    done(*words[:-1], "k-seq", "--table", files[2])
+    assert r"iid & k-seq & 2 & 1.0 & 20 & $0." in files[2].read_text()
+
+
+def test_json_is_not_written_to_a_table() -> None:
+    assert "compare and sweep have --table" in refused("compare", "--json", "c.csv")

@@ -1,0 +1,87 @@
+"""Mean acceptances as a file for a paper: CSV or LaTeX, by the ending."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from otlp.cli.output import write_whole
+from otlp.studies.compare import BOUND, OPTIMUM
+from otlp.studies.points import SweepPoint, SweepSetting
+
+
+def write_table(path: Path, points: Sequence[SweepPoint]) -> None:
+    """Write a line for each rule at each setting, with its intervals, by the ending of the file."""
+    best = {point.setting: point for point in points if point.rule == OPTIMUM}
+    lines = [_line(point, best) for point in points if point.rows]
+    text = _latex(lines) if path.suffix.lower() == ".tex" else _csv(lines)
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint]) -> dict[str, Any]:
+    setting = point.setting
+    line = {
+        "scheme": setting.scheme,
+        "n": setting.n,
+        "temperature": setting.temperature,
+        "top_k": setting.top_k or "",
+        "rule": point.rule if ":" not in point.rule else Path(point.rule).name,
+        "rows": point.rows,
+        "acceptance": point.acceptance.mean,
+        "low": point.acceptance.low,
+        "high": point.acceptance.high,
+        "sampling_error": point.sampling_error,
+    }
+    names = "below_optimum", "below_low", "below_high"
+    if point.rule in (OPTIMUM, BOUND):
+        return line | dict.fromkeys(names, math.nan) | {"reason": point.reason}
+    apart = point.below(best[setting])
+    ends = apart.mean, apart.low, apart.high
+    return line | dict(zip(names, ends, strict=True)) | {"reason": point.reason}
+
+
+def _csv(lines: Sequence[dict[str, Any]]) -> str:
+    made = io.StringIO()
+    writer = csv.DictWriter(made, list(lines[0]) if lines else [], lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        finite = (
+            "" if isinstance(value, float) and math.isnan(value) else value
+            for value in line.values()
+        )
+        writer.writerow(dict(zip(line, finite, strict=True)))
+    return made.getvalue()
+
+
+def _latex(lines: Sequence[dict[str, Any]]) -> str:
+    """A tabular of the package booktabs."""
+    rows = [
+        (
+            *(_escaped(str(line[name])) for name in ("scheme", "rule", "n", "temperature")),
+            _escaped(str(line["top_k"] or "V")),
+            _number(line["acceptance"], (line["high"] - line["low"]) / 2 or line["sampling_error"]),
+            _number(line["below_optimum"], (line["below_high"] - line["below_low"]) / 2),
+        )
+        for line in lines
+    ]
+    heading = ("drafts", "rule", "$n$", "$T$", "$k$", "acceptance", "below the optimum")
+    body = "\n".join(" & ".join(row) + r" \\" for row in rows)
+    return (
+        "% 95% intervals over passages; the differences from the optimum are paired\n"
+        "\\begin{tabular}{llrrrrr}\n\\toprule\n"
+        f"{' & '.join(heading)} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+    )
+
+
+def _number(mean: float, half: float) -> str:
+    if math.isnan(mean):
+        return ""
+    return f"${mean:.4f}$" if math.isnan(half) else f"${mean:.4f} \\pm {half:.4f}$"
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{one}" if one in "_%&#$" else one for one in text)
