@@ -8,15 +8,12 @@ from typing import Any
 
 from otlp.cli.output import console, note, progress, show, table
 from otlp.studies.compare import BOUND, OPTIMUM
-from otlp.studies.points import SweepPoint, by_panel
+from otlp.studies.points import PRECISION, SweepPoint, by_panel
 from otlp.studies.sweep import Grid
 from otlp.sweeps.rows import RowSource
 
 Cell = Callable[[SweepPoint, SweepPoint], str]
 """What a table says of a rule, beside the optimum at the same setting."""
-
-PRECISION = 0.002
-"""Half of the interval of a drawn mean acceptance that is enough."""
 
 
 def parted(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,12 +12,11 @@ import numpy as np
 
 from otlp.auditing import AuditReport, audit
 from otlp.auditing.sampled_acceptance import SampledAcceptance, sample_acceptance
-from otlp.cli.acceptances import PRECISION
 from otlp.cli.audit import load_function
 from otlp.cli.child import ChildError, run_in_child
 from otlp.drafts.by_name import make_scheme
 from otlp.problem import Problem
-from otlp.studies.points import LOSSY, SweepPoint, SweepSetting
+from otlp.studies.points import LOSSY, PRECISION, SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid
 from otlp.sweeps.rows import RowSource
 

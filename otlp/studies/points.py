@@ -16,6 +16,9 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
 
+PRECISION = 0.002
+"""Half of the interval of a drawn mean acceptance that is enough."""
+
 LOSSY = "NOT LOSSLESS"
 """What the reason of a rule begins with that is measured, and should not be used."""
 
