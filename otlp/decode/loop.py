@@ -34,6 +34,16 @@ class Text:
         What they came from, whole: the last may go beyond them.
     seconds : float
         Wall time of all rounds, without the reading of the prompt.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> rng = np.random.default_rng(0)
+    >>> _, target = decode.random_pair(4, 8, rng)
+    >>> text, = decode.decode(target, [[1]], 3, rng)      # without a draft: a token a round
+    >>> text.tokens.size, len(text.rounds)
+    (3, 3)
     """
 
     tokens: IntArray
@@ -164,6 +174,18 @@ def rounds(
         Or with one of these among its tokens.
     most : float
         What the text is to grow to: near that, shorter paths are drafted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> rng = np.random.default_rng(0)
+    >>> draft, target = decode.random_pair(4, 8, rng)
+    >>> for model in (draft, target):
+    ...     model.start(np.array([1]))
+    >>> parts = draft, target, decode.iid_paths(2, 2), decode.Traversal()
+    >>> sum(one.tokens.size for one in decode.rounds(*parts, rng, held=1, tokens=4)) >= 4
+    True
     """
     goal = held + tokens
     models = [target] if draft is None else [draft, target]
