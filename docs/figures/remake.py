@@ -27,7 +27,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "bench" / "global_res
 
 import otlp
 from otlp import captures
+from otlp.decode.cascades import Lossy, TokenCascade, TokenV3
 from otlp.numerics.power_slope import power_slope
+from otlp.studies import lossy_rules
 from otlp.studies.canvas import figure
 from otlp.studies.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, look
 
@@ -335,6 +337,32 @@ def global_resolution() -> None:
     save("figure_5", temperature.draw(content("figure_5")["cells"]))
 
 
+def lossy() -> None:
+    """Acceptance above alpha* over what is lost for it, with the bound: ten built-in rows."""
+    rows = [captures.builtin().distributions(row) for row in range(0, 160, 16)]
+    made: dict[str, tuple[list[float], Callable[[float], lossy_rules.LossyRule]]] = {
+        "typical": ([0.02, 0.05, 0.09, 0.2, 0.4], lambda most: lossy_rules.typical(most, 0.3)),
+        "entropy": ([1.0, 2.0, 3.0, 4.0, 5.0], lossy_rules.by_entropy),
+        "ensemble": ([0.9, 0.7, 0.5, 0.3, 0.1], lossy_rules.ensemble),
+        "token-v3": (
+            [0.5, 0.7, 0.9, 0.97, 0.99],
+            lambda alpha: lossy_rules.aimed(TokenCascade(TokenV3(alpha))),
+        ),
+        "cactus": ([0.001, 0.01, 0.05, 0.2, 1.0], lossy_rules.cactus),
+        "lossy": ([0.1, 0.3, 0.5, 0.8, 0.95], lambda a: lossy_rules.aimed(Lossy(a))),
+    }
+    with figure(FOLDER / "lossy.svg", 6.0, 4.0) as canvas:
+        axes = canvas.subplots()
+        axes.plot([0, 0.7], [0, 0.7], color=GREY, lw=1.0, label="bound")
+        for (name, (values, rule)), color in zip(made.items(), TOKENS, strict=True):
+            found = [[lossy_rules.measure_loss(rule(v), *row) for row in rows] for v in values]
+            lost = [np.mean([one.total_variation for one in some]) for some in found]
+            gained = [np.mean([one.acceptance - one.lossless for one in some]) for some in found]
+            axes.plot(lost, gained, "o-", color=color, label=name, ms=4)
+        axes.set(xlabel="total variation from the target", ylabel="acceptance above alpha*")
+        axes.legend(frameon=False)
+
+
 def gallery() -> None:
     """The figures of the gallery: its scripts, run in their folder."""
     with chdir(ROOT / "docs" / "gallery"):
@@ -346,7 +374,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     made.__name__: made
     for made in (
         *(flow, prefix_bound, score_cells, polytope, two_slice),
-        *(hour, sweep, decode, cascades, trees, global_resolution, gallery),
+        *(hour, sweep, decode, cascades, trees, global_resolution, lossy, gallery),
     )
 }
 
