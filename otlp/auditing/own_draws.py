@@ -97,7 +97,8 @@ def audit_own_draws(subject: OwnDraws, settings: AuditSettings) -> AuditReport:
     report, tokens, outputs = played(subject)
     if report.failures:
         return report
-    lags = LAGS if step <= max(LAGS) else (*LAGS, step)
+    # rows of one call, and the same row of successive calls, where there are enough of these
+    lags = (*LAGS, step) if max(LAGS) < step <= settings.samples // 2 else LAGS
     tests = successive_tests(tokens.tolist(), outputs, half.false_alarm_rate, lags)
     found = replace(report, successive=tests, false_alarm_rate=settings.false_alarm_rate)
     if found.verdict is Verdict.NOT_LOSSLESS:

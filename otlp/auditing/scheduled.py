@@ -121,7 +121,7 @@ class Scheduled(RoundSubject):
         """The texts of each row as one number, each continued by the target."""
         right = [output for output in outputs if not isinstance(output, Failure)]
         texts = [text for output in right for text in self._texts(output)]
-        found = self.by_length[-1].cells(texts, rng).reshape(len(right), -1)
+        found = self.by_length[-1].cells(texts, rng).reshape(len(right), REQUESTS * self.steps)
         size = self.vocab_size ** (self.length + 1)
         index = np.full(len(outputs), size ** (REQUESTS * self.steps))
         powers = size ** np.arange(REQUESTS * self.steps)[::-1]
@@ -155,7 +155,10 @@ class Scheduled(RoundSubject):
                         f"token {at + 1} of request {request + 1} is verified where the drafts "
                         f"are {yes.tolist()}, and not where they are {no.tolist()}"
                     )
-        return "of each of two requests it looks at what the other drew"
+        other = "of each of two requests it looks at what the other drew"
+        if self.steps == 1:
+            return other
+        return f"{other}, or in a later step at what is drawn there"
 
 
 def scheduled(

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import as_array
+from otlp.checks import as_array, check_choice
 from otlp.data.capture import Capture
 from otlp.distribution import FloatArray, as_distribution, softmax
 from otlp.errors import CaptureError, InvalidInputError
@@ -76,6 +76,7 @@ def from_arrays(
     >>> from_arrays([0.1, 0.6, 0.3], [0.5, 0.3, 0.2]).distributions(0)[0].round(3).tolist()
     [0.1, 0.6, 0.3]
     """
+    check_choice("values", values, ("probabilities", "logits"))
     laws = {"p": _rows(p, "p", values), "q": _rows(q, "q", values)}
     sizes = {name: law.shape[1] for name, law in laws.items()}
     least, note = min(sizes.values()), ""
@@ -86,7 +87,12 @@ def from_arrays(
                 "padded, pass --pad-vocabulary, by which tokens beyond the shorter one have "
                 "probability 0 in both"
             )
-        note = f"Tokens from {least} on are taken to have probability 0 in both models."
+        longer = max(sizes, key=sizes.__getitem__)
+        cut = float(laws[longer][:, least:].sum(axis=1).max())
+        note = (
+            f"Tokens from {least} on are taken to have probability 0 in both models; in {longer} "
+            f"they had up to {cut:.3g} in a row."
+        )
         laws = {name: _unpadded(law, least, name, source) for name, law in laws.items()}
     if len(laws["p"]) != len(laws["q"]):
         raise InvalidInputError(
@@ -120,7 +126,11 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
         p, q, named = READERS[Path(path).suffix.lower()](path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise CaptureError(f"{path}: no pairs of p and q ({error}); {TAKEN}") from None
+    if values == "logits" and named[0].endswith("_probs"):
+        raise CaptureError(f"{path}: {' and '.join(named)} are no logits: leave out --logits")
     kind: Values = "logits" if named == NAMES[-1] else values
+    if kind == "probabilities" and path.lower().endswith(".csv"):
+        p, q = (np.where(abs(one.sum() - 1.0) < ROUNDING, one / one.sum(), one) for one in (p, q))
     return from_arrays(p, q, kind, source=path, padded=padded)
 
 
@@ -158,9 +168,12 @@ def _csv(path: str) -> Pair:
     if len(lines) <= headed:
         raise ValueError("it has no numbers")
     table = np.loadtxt(lines[headed:], delimiter=mark, ndmin=2)
-    sums = table.sum(axis=0)
-    table = np.where(np.abs(sums - 1.0) < ROUNDING, table / sums, table)
-    if headed and len(words) == table.shape[1]:
+    if headed:
+        if len(words) != table.shape[1] or len(set(words)) < len(words):
+            raise ValueError(
+                f"its {table.shape[1]} columns have the headings {', '.join(words)}: each column "
+                "must have one of its own"
+            )
         return _by_name(dict(zip(words, table.T, strict=True)))
     if table.shape[1] != 2:
         raise ValueError(f"it has {table.shape[1]} columns, and must have two, or headings")

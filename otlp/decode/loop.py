@@ -73,6 +73,8 @@ def decode(
     tokens : int
         At most so many new ones each.
     rng : numpy.random.Generator or Chooser
+        Not asked where the target draws by a seed (`otlp.decode.GumbelMax`): then prompts of equal
+        length meet the same noise, so give each a seed of its own where texts must be independent.
     draft, drafting, verification : Model, Drafting, Verification, optional
         All three, or none: then a token a call is sampled from the target.
     ends : sequence of int, optional
@@ -116,9 +118,9 @@ def decode(
     check_round(draft, target, drafting, verification)
     last = target.ends
     if ends is not None:
-        last = tuple(token_ids(list(ends), "ends", target.vocab_size).tolist())
-    if not len(prompts):
-        raise InvalidInputError("there are no prompts: give at least one")
+        last = tuple(token_ids(ends, "ends", target.vocab_size).tolist())
+    if not isinstance(prompts, Sequence) or not prompts:
+        raise InvalidInputError(f"prompts is {prompts!r:.60}: give a list of one prompt at least")
     texts = []
     for number, prompt in enumerate(prompts, start=1):
         text = token_ids(prompt, f"prompt {number}", target.vocab_size)

@@ -167,7 +167,12 @@ def verify_on_device(
 ) -> TreeRound:
     """Verify K paths by `otlp.batched.verify_paths` without a look at the values.
 
-    Parameters and result are those of `verify_on_cpu`; `check_branching` says which branching.
+    Parameters and result are those of `verify_on_cpu`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the tree branches below its root.
 
     Examples
     --------
@@ -179,7 +184,7 @@ def verify_on_device(
     >>> verify_on_device((2, 1), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
-    check_branching(branching, tokens.device)
+    check_paths(branching)
     paths, length = branching[0], len(branching)
     drafted = tokens.view(-1, length, paths).transpose(1, 2)
     p, q = (by_path(rows, paths) for rows in (target, draft))
@@ -190,15 +195,15 @@ def verify_on_device(
     return TreeRound(found.tokens, found.accepted, path)
 
 
-def check_branching(branching: Sequence[int], device: torch.device) -> None:
-    """Refuse trees that branch below the root anywhere but on a CPU.
+def check_paths(branching: Sequence[int]) -> None:
+    """Refuse trees that branch below the root.
 
     Raises
     ------
     InvalidInputError
     """
-    if device.type != "cpu" and any(children > 1 for children in branching[1:]):
+    if any(children > 1 for children in branching[1:]):
         raise InvalidInputError(
-            f"branching {tuple(branching)} on {device}: a tree that branches below its root is "
-            "verified on a CPU alone; give paths and length, or move the models to the CPU"
+            f"branching is {tuple(branching)}: a tree that branches below its root is verified on "
+            "a CPU alone, by verify_on_cpu; give paths and length, or move the models to the CPU"
         )

@@ -57,12 +57,12 @@ class Races:
         """
         from scipy.optimize import minimize_scalar
 
-        drawn = float(self.ranks.sum())
-        if not drawn:
+        if not self.ranks.sum():
             raise InvalidInputError("the target never drew a candidate of the draft's")
         bounds = np.log([NARROWEST, WIDEST])
         best = minimize_scalar(lambda x: self.loss(np.exp(x)), bounds=bounds, method="bounded")
-        return Calibration(float(np.exp(best.x)), 1.0 - drawn, target, draft)
+        unknown = float(np.mean(self.winners == self.scores.shape[1]))
+        return Calibration(float(np.exp(best.x)), unknown, target, draft)
 
 
 def race(

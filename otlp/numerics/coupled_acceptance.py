@@ -56,7 +56,7 @@ def coupled_acceptance(
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        If a row is no distribution, their sizes differ, or a number is less than 1.
+        If a row is no distribution, their sizes differ, or a number is less than 1, `knots` than 2.
 
     Notes
     -----
@@ -73,8 +73,9 @@ def coupled_acceptance(
     p, q = as_distribution(p, "p"), as_distribution(q, "q")
     if p.size != q.size:
         raise InvalidInputError(f"p has {p.size} tokens and q {q.size}: both must have the same")
-    for value, what in ((n, "n"), (counted, "counted"), (knots, "knots")):
-        whole_number(value, what)
+    whole_number(n, "n")
+    whole_number(counted, "counted")
+    whole_number(knots, "knots", 2)
     can = np.flatnonzero((p > 0.0) & (q > 0.0))
     if not can.size:
         return 0.0, 0.0
@@ -93,18 +94,22 @@ def coupled_acceptance(
     places = np.unique(np.linspace(0, light.size - 1, knots).astype(int))
     at = np.unique(np.append(ratios[:knots], light[places]))
     found, bound = _falling(at, p[heavy], q[heavy], rest, n)
-    above = np.searchsorted(at, ratios).clip(1, max(at.size - 1, 1))
-    exact = at[np.minimum(above, at.size - 1)] == ratios
+    if at.size == 1:
+        return float(p[can].sum() * found[0]), float(p[can].sum() * bound[0])
+    above = np.searchsorted(at, ratios).clip(1, at.size - 1)
+    exact = at[above] == ratios
     falls = np.where(exact | (at[0] == ratios), 0.0, found[above - 1] - found[above])
     between = np.interp(np.log(ratios), np.log(at), found)
-    return float(p[can] @ between), float(p[can] @ (falls + bound[above]))
+    bounds = falls + np.maximum(bound[above - 1], bound[above])
+    return float(p[can] @ between), float(p[can] @ bounds)
 
 
 class _Rest:
     """Tokens that are not counted one by one: sums over those with p / q below a ratio."""
 
     def __init__(self, p: FloatArray, q: FloatArray, tokens: npt.NDArray[np.integer]) -> None:
-        self.ratios = p[tokens] / q[tokens]
+        with np.errstate(over="ignore"):
+            self.ratios = np.minimum(p[tokens] / q[tokens], LARGEST_RATIO)
         order = np.argsort(self.ratios)
         p, q, self.ratios = p[tokens][order], q[tokens][order], self.ratios[order]
         powers = np.array([q, p, q * q, q * p, p * p])

@@ -94,6 +94,8 @@ class Calibration:
             found = json.loads(Path(path).read_text(encoding="utf-8-sig"))
             if found.pop("format") != FORMAT:
                 raise KeyError("format")
+            if missing := {"scale", "unknown", "target", "draft"} - found.keys():
+                raise KeyError(*sorted(missing))
             return cls(**found)
         except InvalidInputError:
             raise

@@ -77,6 +77,8 @@ def test_rows_of_a_batch_that_share_numbers() -> None:
     right = played(OwnRows(), batch=5)
     assert right.verdict is Verdict.NOT_REJECTED
     assert "last token with first draft, 5 later" in right.successive
+    one_call = played(OwnRows(), batch=1_000, samples=1_000)
+    assert one_call.verdict is Verdict.NOT_REJECTED
 
 
 def test_a_test_suite_fails_too() -> None:

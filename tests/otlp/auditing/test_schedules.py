@@ -180,9 +180,10 @@ def test_a_schedule_that_remembers_by_itself_is_sampled() -> None:
     ],
 )
 def test_lengths_that_are_none(schedule: Any, said: str) -> None:
-    report = judged(schedule)
-    assert report.verdict is Verdict.RULE_FAILED
-    assert said in next(iter(report.failures))
+    for how in ({}, {"max_paths": 0, "samples": 1_000}):
+        report = judged(schedule, **how)
+        assert report.verdict is Verdict.RULE_FAILED
+        assert said in next(iter(report.failures))
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,23 @@ def test_other_files_are_told_what_is_taken(name: str, content: bytes, tmp_path:
         read_pairs(str(tmp_path / "nowhere.npz"))
 
 
+@pytest.mark.parametrize("heading", ["q,p,", "draft", "p,p", "q,p,r"])
+def test_headings_are_heeded_or_refused(heading: str, tmp_path: Path) -> None:
+    table(tmp_path / "x.csv", heading, P[0], Q[0])
+    with pytest.raises(CaptureError, match="each column must have one of its own"):
+        read_pairs(str(tmp_path / "x.csv"))
+    table(tmp_path / "swapped.csv", "q,p", Q[0], P[0])
+    np.testing.assert_allclose(read_pairs(str(tmp_path / "swapped.csv")).distributions(0)[0], P[0])
+
+
+def test_probabilities_are_no_logits(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", target_probs=P, draft_probs=Q)
+    with pytest.raises(CaptureError, match="are no logits"):
+        read_pairs(str(tmp_path / "x.npz"), "logits")
+    with pytest.raises(InvalidInputError, match="did you mean 'logits'"):
+        from_arrays(P, Q, "logit")  # type: ignore[arg-type]
+
+
 def test_other_arrays_are_told_what_is_taken(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=P)
     np.save(tmp_path / "flat.npy", P[0])

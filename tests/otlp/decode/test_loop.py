@@ -106,7 +106,9 @@ def test_models_stand_before_the_round_that_is_given_out():
     ("change", "kind", "words"),
     [
         ({"tokens": 0}, InvalidInputError, "tokens is 0"),
-        ({"prompts": []}, InvalidInputError, "there are no prompts"),
+        ({"prompts": []}, InvalidInputError, "of one prompt at least"),
+        ({"prompts": None}, InvalidInputError, "prompts is None"),
+        ({"ends": 3}, InvalidInputError, "ends"),
         ({"prompts": [[0], [7]]}, InvalidInputError, "prompt 2"),
         ({"draft": None}, InvalidInputError, "or none of the three"),
         ({"verification": None}, InvalidInputError, "or none of the three"),

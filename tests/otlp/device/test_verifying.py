@@ -16,8 +16,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install -e .
 from otlp.decode import prefix_tree  # noqa: E402
 from otlp.decode.verification.tournament import ELIMINATED, Branch, NodeState  # noqa: E402
 from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
-from otlp.device import verify_on_cpu  # noqa: E402
-from otlp.device.verifying import check_branching  # noqa: E402
+from otlp.device import verify_on_cpu, verify_on_device  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, OTLPError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
@@ -108,10 +107,10 @@ def test_rows_are_taken_as_stored(branching: tuple[int, ...], vocab: int, kind: 
 
 
 def test_trees_are_verified_on_a_cpu_alone() -> None:
-    check_branching((2, 2), torch.device("cpu"))
-    check_branching((2, 1), torch.device("cuda"))
-    with pytest.raises(InvalidInputError, match=r"branching \(2, 2\) on cuda: .* on a CPU alone"):
-        check_branching((2, 2), torch.device("cuda"))
+    model = torch.tensor([0.5, 0.3, 0.2])
+    given = model.expand(1, 7, 3), model.expand(1, 3, 3), torch.tensor([[0, 1, 0, 2, 1, 1]])
+    with pytest.raises(InvalidInputError, match=r"branching is \(2, 2\): .* on a CPU alone"):
+        verify_on_device((2, 2), *given, torch.full((1, 8), 0.5).double())
 
 
 def test_a_draw_steps_over_blocks() -> None:

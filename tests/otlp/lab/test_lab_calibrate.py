@@ -32,7 +32,10 @@ def test_a_capture_is_fitted_and_its_pair_is_kept(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "otlp calibration 1"', "null"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"format": "otlp calibration 1"', '{"format": "otlp calibration 1"}', "null"],
+)
 def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)

@@ -85,6 +85,10 @@ def test_known_cases() -> None:
     q = np.array([0.1, 0.2, 0.3, 0.4])
     assert coupled_acceptance(p, p, 1)[0] == pytest.approx(1.0, abs=1e-12)
     assert coupled_acceptance(p, q, 4)[0] == pytest.approx(1.0, abs=1e-12)
+    even = np.full(1000, 1e-3)
+    assert coupled_acceptance(even, even, 2)[0] == pytest.approx(1.0, abs=1e-12)
+    tiny = np.array([5e-324, 1.0]), np.array([1.0, 5e-324])
+    assert 0.0 < coupled_acceptance(*tiny, 1)[0] <= 1e-300
     assert coupled_acceptance([1.0, 0.0], [0.0, 1.0], 2)[0] == 0.0
     point = np.eye(4)[1]
     # a certain target: a draw without replacement holds its token
@@ -114,6 +118,7 @@ def test_what_is_cut_stays_within_its_bound() -> None:
         ({"n": 0}, "n is 0"),
         ({"counted": 0}, "counted is 0"),
         ({"knots": 0.5}, "knots is 0.5"),
+        ({"knots": 1}, "knots is 1"),
         ({"q": [1.0]}, "p has 2 tokens and q 1"),
         ({"p": [0.5, 0.4]}, "p sums to"),
     ],
