@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from otlp.auditing.gtest import g_test
 from otlp.auditing.subject import Failure
 from otlp.auditing.token_subject import token_subject
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, Mask
 from otlp.problem import Problem
 
 BATCH = 500
@@ -19,6 +20,9 @@ BATCH = 500
 
 LEAST = 2 * BATCH
 """Drafts of each problem, whatever time they take."""
+
+RATE = 1e-6
+"""Of false alarms in all problems."""
 
 SURE = 1.959964
 """Standard deviations on either side of 95%."""
@@ -35,12 +39,15 @@ class SampledAcceptance:
         Of the mean over the problems.
     draws : int
         On each problem.
+    deviating : ndarray of bool, shape (problems,)
+        Where the outputs do not follow the target, by a G-test of false-alarm rate `RATE` in all.
     """
 
     each: FloatArray
     each_error: FloatArray
     error: float
     draws: int
+    deviating: Mask
 
 
 def sample_acceptance(
@@ -70,15 +77,25 @@ def sample_acceptance(
     """
     subjects = [token_subject(rule, one.target, one.drafts, None, None) for one in problems]
     accepted, draws, begun = np.zeros(len(subjects)), 0, perf_counter()
+    # the last cell is that of outputs that are no token
+    counts = [np.zeros(one.vocab_size + 1, dtype=np.int64) for one in problems]
     while True:
         for at, subject in enumerate(subjects):
             drafted = subject.draft(BATCH, rng)
             for tokens, output in zip(drafted.tolist(), subject.play(drafted, rng), strict=True):
-                accepted[at] += not isinstance(output, Failure) and output[0] in tokens
+                token = -1 if isinstance(output, Failure) else output[0]
+                counts[at][token] += 1
+                accepted[at] += token in tokens
         draws += BATCH
         share = (accepted + 2.0) / (draws + 4.0)
         errors = SURE * np.sqrt(share * (1.0 - share) / (draws + 4.0))
         error = float(np.sqrt(np.sum(errors**2)) / len(subjects))
         late = perf_counter() - begun > seconds
         if draws >= LEAST and (error <= precision or late):
-            return SampledAcceptance(accepted / draws, errors, error, draws)
+            rate = RATE / len(problems)
+            tests = [
+                g_test(seen, np.append(one.target, 0.0), rate)
+                for seen, one in zip(counts, problems, strict=True)
+            ]
+            deviating = np.array([test.rejected for test in tests], dtype=np.bool_)
+            return SampledAcceptance(accepted / draws, errors, error, draws, deviating)

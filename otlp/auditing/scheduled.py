@@ -155,10 +155,10 @@ class Scheduled(RoundSubject):
                         f"token {at + 1} of request {request + 1} is verified where the drafts "
                         f"are {yes.tolist()}, and not where they are {no.tolist()}"
                     )
-        other = "of each of two requests it looks at what the other drew"
+        cause = "of each of two requests it looks at what the other drew"
         if self.steps == 1:
-            return other
-        return f"{other}, or in a later step at what is drawn there"
+            return cause
+        return f"{cause}, or in a later step at what is drawn there"
 
 
 def scheduled(

@@ -68,7 +68,10 @@ Examples:
     help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
     "scheme.",
 )
-@click.option("--capture", type=click.Path(), help="Take p and q from a capture file.")
+@click.option(
+    "--capture", type=click.Path(), help="Take p and q from a capture, or a file of p and q."
+)
+@options.pair_options
 @options.row_option(None)
 @options.row_options()
 @options.vocab_size_option(None)
@@ -114,6 +117,8 @@ def command(
     The file is run, in a process of its own, so audit only what you trust.
     """
     made_up = capture is None and row is None
+    if capture is None:
+        options.refuse_pairs("give one as --capture")
     _check(made_up, vocab_size, settings)
     audited = _audited(rule, program, uniforms, length)
     judged = {name: settings.pop(name) for name in JUDGING} | {"stated": stated}

@@ -167,6 +167,8 @@ def _cell(found: SweepPoint, best: SweepPoint) -> str:
         return f"{shown}*"
     if found.rule in (OPTIMUM, BOUND) or best.partial:
         return shown
+    if best.acceptance.mean == 0.0:
+        return shown
     share = mean / best.acceptance.mean
     shown += " 100%" if abs(share - 1.0) < 0.0005 else f" {share:.1%}"
     return f"{shown} !" if found.reason.startswith(LOSSY) else shown

@@ -91,7 +91,6 @@ def command(
         if "equality" not in algorithms:
             raise InvalidInputError("--calibration is for the algorithm equality: name it, too")
         fitted = Calibration.read(calibration)
-        fitted.check_models(models.target, models.draft)
         settings = [replace(one, calibration=fitted) for one in settings]
     pair, prompts = models.ready(samplings[0])
     decode(

@@ -255,14 +255,16 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
 
 
 _PAIRS: Any = {"is_flag": True, "expose_value": False, "callback": _remember}
-capture_argument = several(
-    click.argument("capture", required=False, type=click.Path(), metavar="[FILE]"),
+pair_options = several(
     click.option("--logits", **_PAIRS, help="FILE (.npz, .npy, .csv) holds logits, not p and q."),
     click.option(
         "--pad-vocabulary",
         **_PAIRS,
         help="Tokens beyond the shorter vocabulary of FILE have probability 0 in both models.",
     ),
+)
+capture_argument = several(
+    click.argument("capture", required=False, type=click.Path(), metavar="[FILE]"), pair_options
 )
 """A capture, or a file of pairs of p and q."""
 
@@ -353,6 +355,18 @@ def row_options(top_k: int = 0) -> Decorator:
     )
 
 
+def refuse_pairs(why: str) -> None:
+    """Refuse the options of files of pairs, where no file is read.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    context = click.get_current_context(silent=True)
+    if context and any(context.meta.get(f"otlp.{name}") for name in PAIR_OPTIONS):
+        raise click.UsageError(f"--logits and --pad-vocabulary are for {', '.join(READERS)}: {why}")
+
+
 def open_capture(path: str | None) -> Capture:
     """Load a capture, or pairs of p and q by the ending of a file; by default the built-in one."""
     context = click.get_current_context(silent=True)
@@ -362,6 +376,5 @@ def open_capture(path: str | None) -> Capture:
         if found.note:
             click.echo(f"otlp: {found.note}", err=True)
         return found
-    if logits or padded:
-        raise click.UsageError(f"--logits and --pad-vocabulary are for {', '.join(READERS)}")
+    refuse_pairs("give such a file")
     return builtin() if path is None else load(path)

@@ -104,6 +104,7 @@ def command(
     elif capture is not None or rows is not None:
         raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
     else:
+        options.refuse_pairs("--synthetic makes up its rows")
         source = SyntheticRows(synthetic, vocab_size, seed)
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)

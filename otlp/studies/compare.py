@@ -64,7 +64,7 @@ class RuleResult:
         ``hub`` and ``recursive-rejection``.  For two drafts the rest of the acceptance is the
         probability that it is the second and not the first.
     acceptance_interval : tuple of float, or None
-        Where the acceptance is estimated: the ends of its interval.
+        Where the acceptance is estimated, or known within a bound: the ends of its interval.
     """
 
     rule: str
@@ -134,7 +134,9 @@ def _equality(rule: str, p: FloatArray, q: FloatArray, n: int) -> RuleResult:
     if rule == LIKELIEST:
         found = float(p[np.argsort(-q, kind="stable")[:n]].sum())
     else:
-        found, _ = coupled_acceptance(p, q, n)
+        found, bound = coupled_acceptance(p, q, n)
+        if bound > 1e-12:
+            return RuleResult(rule, found, acceptance_interval=(found, min(1.0, found + bound)))
     return RuleResult(rule, found)
 
 

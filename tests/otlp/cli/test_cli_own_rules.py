@@ -50,9 +50,9 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     right, wrong, unfollowed = (
         records(tmp_path, name) for name in ("eagle_style", "overwriting", "unfollowed")
     )
-    assert {record["guarantee"] for record in right} == {"LOSSLESS"}
+    assert {record["reason"] for record in right} == {"LOSSLESS on 5 made-up tokens"}
     assert {record["acceptance"] for record in wrong} == {1.0}
-    assert {record["guarantee"] for record in (*wrong, *unfollowed)} == {""}
+    assert {record["guarantee"] for record in (*right, *wrong, *unfollowed)} == {""}
     for record in (*right, *unfollowed):
         low, high = record["acceptance_interval"]  # type: ignore[misc]
         assert 0.0 < low < record["acceptance"] < high < 1.0
@@ -60,6 +60,16 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     published = {record["row"]: record["acceptance"] for record in records(tmp_path, "naive")}
     for record in right:
         assert 0.0 < published[record["row"]] < record["acceptance"] < 1.0  # type: ignore[operator]
+
+
+def test_what_is_right_on_few_tokens_alone_is_found_on_the_rows(tmp_path: Path) -> None:
+    (tmp_path / "few.py").write_text(
+        "def few(draft_tokens, p, q, rng):\n"
+        "    return rng.choice(len(p), p=p) if len(p) <= 5 else draft_tokens[0]\n"
+    )
+    words = "compare --rows 2 --n 1 --schemes iid --top-k 30 --rules".split()
+    output = done(*words, f"{tmp_path / 'few.py'}:few,naive")
+    assert "NOT LOSSLESS on 2 of the rows" in " ".join(output.split())
 
 
 def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
@@ -77,8 +87,9 @@ def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
 
 def test_a_rule_is_audited_under_each_scheme(tmp_path: Path) -> None:
     compare(tmp_path, "eagle_style", schemes="iid,without-replacement", limit="inf")
-    found = {record["scheme"]: record["guarantee"] for record in records(tmp_path, "eagle_style")}
-    assert found == {"iid": "LOSSLESS", "without-replacement": ""}
+    found = {record["scheme"]: record["reason"] for record in records(tmp_path, "eagle_style")}
+    assert found["iid"] == "LOSSLESS on 5 made-up tokens"
+    assert found["without-replacement"].startswith("NOT LOSSLESS")
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,13 @@ def test_they_are_saved_as_captures_without_a_rounding(tmp_path: Path) -> None:
     p, q = again.distributions(1)
     found = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
     assert found == pytest.approx(best, abs=1e-14)
+
+
+def test_an_audit_takes_them_and_options_without_a_file_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "logs.npz", **LOGS)
+    np.save(tmp_path / "logs.npy", np.stack([*LOGS.values()], axis=1))
+    words = "audit naive --n 1 --top-k 4 --capture".split()
+    assert "LOSSLESS" in done(*words, tmp_path / "logs.npy", "--logits")
+    assert "pass --logits" in refused(*words, tmp_path / "logs.npy")
+    for command in ("audit naive --logits", "sweep --synthetic 2 --rules naive --logits"):
+        assert "are for .npz, .npy, .csv" in refused(*command.split())
