@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
-from otlp.checks import FloatArray
+from otlp.distribution import FloatArray
 from otlp.cli import options
-from otlp.cli.options import ListOf, OutputFile
+from otlp.cli.options import ListOf
 from otlp.cli.output import console, progress, show, table, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.lab.calibrating import race, together
@@ -18,23 +19,25 @@ from otlp.lab.calibrating import race, together
     epilog="""\b
 Examples:
   otlp lab calibrate                                the built-in capture
-  otlp capture mine.safetensors && otlp lab calibrate mine.safetensors --output mine.json
+  otlp capture mine.safetensors && otlp lab calibrate mine.safetensors --json mine.json
   otlp decode --algorithms equality --calibration mine.json
 """
 )
 @options.capture_argument
 @options.rows_option(100)
-@click.option("--temperature", type=ListOf(float), default="0.3,0.6,1", help="Of both models.")
+@click.option(
+    "--temperature", type=ListOf(float), default="0.3,0.6,1", help="Temperature of both models."
+)
 @click.option("--races", type=click.IntRange(1), default=4, help="On each row.")
 @options.seed_option()
-@click.option("--output", type=OutputFile(), help="Write the calibration to a file.")
+@options.json_option("Write the calibration to a file.")
 def command(
     capture: str | None,
     rows: int,
     temperature: tuple[float, ...],
     races: int,
     seed: int,
-    output: str | None,
+    json_path: Path | None,
 ) -> None:
     """Fit the calibration of a pair of models on the rows of a CAPTURE.
 
@@ -61,9 +64,9 @@ def command(
             fitted = f"{own.scale:.3f}", f"{own.unknown:.3f}"
             made.add_row(f"{one:g}", str(found.winners.size), *fitted, *ranks)
     calibration = together(every).calibration(*names)
-    if output:
+    if json_path:
         content = calibration.to_json().encode()
-        write_whole(output, lambda path: path.write_bytes(content))
+        write_whole(json_path, lambda path: path.write_bytes(content))
     console.print(f"{names[0]} / {names[1]}, {len(chosen.numbers)} rows\n")
     show(made)
     console.print(f"\nsigma T = {calibration.scale:.3f}, u = {calibration.unknown:.3f}")

@@ -15,7 +15,7 @@ from otlp.lab.commands.calibrate import command
 
 def test_a_capture_is_fitted_and_its_pair_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    asked = ["--rows", "10", "--races", "1", "--temperature", "0.6,1", "--output", str(path)]
+    asked = ["--rows", "10", "--races", "1", "--temperature", "0.6,1", "--json", str(path)]
     ran = CliRunner().invoke(command, asked, catch_exceptions=False)
     assert ran.exit_code == 0 and "sigma T" in ran.output
     found = Calibration.read(path)
