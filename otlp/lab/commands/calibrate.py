@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from otlp.distribution import FloatArray
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, progress, show, table, write_whole
 from otlp.cli.rows import ChosenRows
+from otlp.distribution import FloatArray
 from otlp.lab.calibrating import race, together
 
 
