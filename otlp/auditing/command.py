@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -141,6 +141,7 @@ class CommandRule:
     """
 
     __slots__ = ("__name__", "at", "uniforms")
+    method: ClassVar[str] = "search"
 
     def __init__(self, command: str, uniforms: int = 0) -> None:
         self.__name__ = command

@@ -60,7 +60,7 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
         texts,
         failures,
         slack=law.unexplored,
-        method="enumeration",
+        method=getattr(subject.rule, "method", "enumeration"),
         acceptance=acceptance,
         tokens=tokens_a_round,
         drafts=subject.compare_drafts(drafted, settings.tolerance) if subject.checked else None,

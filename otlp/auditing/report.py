@@ -131,7 +131,8 @@ class AuditReport:
     rule, drafted : str
         What was tested: the rule, and how its drafts are said to be drawn.
     method : str
-        "enumeration" (exact), "conditional" (exact: a plan's conditionals) or "sampling".
+        "enumeration" (exact), "conditional" (exact: a plan's conditionals), "search" (exact if a
+        program's answers are constant between points of equal answers) or "sampling".
     target, output : ndarray, shape (V,) or (V, ..., V)
         Distribution of a text: the target's, and that of the rule's output, exact or as sampled.
         Failures are missing from it.
@@ -252,7 +253,7 @@ class AuditReport:
             return Verdict.SAMPLE_DIFFERS
         if self.slower:
             return Verdict.SLOWER_THAN_STATED
-        return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
+        return Verdict.LOSSLESS if exact and self.method != "search" else Verdict.NOT_REJECTED
 
     @property
     def passed(self) -> bool:
@@ -351,9 +352,10 @@ class AuditReport:
         text = f"Total variation from the target {self.total_variation:.3g}"
         if high - low > 1e-9:
             text += f" (between {low:.3g} and {high:.3g})"
-        counted = "paths" if self.method == "enumeration" else "tuples"
+        counted = "tuples" if self.method == "conditional" else "paths"
+        tried = " between tried points" if self.method == "search" else ""
         lines = [
-            f"{text}, exact by {self.method} over {self.size:,} {counted}; "
+            f"{text}, exact by {self.method}{tried} over {self.size:,} {counted}; "
             f"lossless is up to {self.tolerance:g}."
         ]
         if self.repetitions:
