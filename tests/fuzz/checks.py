@@ -110,7 +110,10 @@ def check_certificate(
     if solution.plan is None:
         expect(solution.guarantee is otlp.Guarantee.NONE, "guarantee without a plan", said)
         return
-    low, compared = solution.acceptance_interval[0], f"{solution.acceptance!r}, {optimum!r}"
+    low, high = solution.acceptance_interval
+    within = low - 1e-12 <= solution.acceptance <= high + 1e-12
+    expect(within, "acceptance outside of its interval", f"{solution.acceptance!r}, {low!r}")
+    compared = f"{solution.acceptance!r}, {optimum!r}"
     possible = low <= optimum + exact or solution.marginal_error > LOSSLESS
     expect(possible, "acceptance above the optimum", compared)
     if solution.guarantee is otlp.Guarantee.OPTIMAL:

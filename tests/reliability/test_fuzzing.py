@@ -103,13 +103,17 @@ def test_a_wrong_plan_is_found(changes: dict[str, Callable[..., Any]], found: st
             check_plan(wrong, known(INSTANCE), np.random.default_rng(seed))
 
 
+LARGE = {"acceptance": 0.85001, "acceptance_interval": (0.85001, 0.85001)}
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
         ({"upper_bound": 0.84}, "too low"),
         ({"upper_bound": 0.86}, "not that of the subset"),
-        ({"acceptance": 0.85001, "upper_bound": 0.85}, "above the optimum"),
-        ({"acceptance": 0.8}, "optimal and is not"),
+        ({"acceptance": 0.85001}, "outside of its interval"),
+        (LARGE | {"upper_bound": 0.85}, "above the optimum"),
+        ({"acceptance": 0.8, "acceptance_interval": (0.8, 0.8)}, "optimal and is not"),
         ({"guarantee": otlp.Guarantee.LOSSLESS}, "did not solve"),
         ({"marginal_error": 1e-3}, "lossless and is not"),
         ({"status": otlp.Status.CERTIFICATE_FAILED}, "certificate failed"),
