@@ -18,7 +18,7 @@ from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.loop import start
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
-from otlp.decode.verification import Verification, find_verification
+from otlp.decode.verification import Equality, Verification, find_verification
 from otlp.errors import InvalidInputError
 from otlp.lab.generation.generated_row import (
     ProcessedModel,
@@ -150,6 +150,11 @@ def _rows(
     import torch
 
     algorithm = find_verification(verification)
+    if isinstance(algorithm, Equality):
+        raise InvalidInputError(
+            "equality needs a target that draws by a seed, and generate draws by itself: decode "
+            "with otlp.decode.decode and GumbelMax, or take another verification"
+        )
     check_round(*pairs[0], wanted, algorithm)
     rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
     for prompt, (draft, target) in zip(input_ids.cpu().numpy(), pairs, strict=True):

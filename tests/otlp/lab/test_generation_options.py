@@ -153,6 +153,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("K is 0", {"paths": 0}),
     ("L is 0", {"length": 0}),
     ("'blocks'", {"verification": "blocks"}),
+    ("equality needs a target that draws by a seed", {"verification": "equality"}),
     ("output_attentions", {"output_attentions": True, "return_dict_in_generate": True}),
     ("position_ids", {"position_ids": torch.arange(2, 7)[None]}),
     ("stop_strings", {"stop_strings": ["x"]}),
