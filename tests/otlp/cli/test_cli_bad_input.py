@@ -97,6 +97,11 @@ WORDS = {
         "x --target /nowhere", "x --dtype none", "x --prompts /nowhere",
     ),
     "info": ("/nowhere", "/", "/dev/null", "a b"),
+    "vectors": ("--seed -1", "--seed x", "--json .", "--json /dev/null/x", "x"),
+    "lab calibrate": (
+        "/nowhere", ".", "--rows 0", "--races 0", "--temperature -1", "--temperature nan",
+        "--temperature ,", "--seed -1", "--json .",
+    ),
     "lab decode": ("/nowhere", ".", "--tokens 0", "--seed x", "--json .", "--figure x"),
 }  # fmt: skip
 """Words that a command must refuse, or do, in words of its own."""

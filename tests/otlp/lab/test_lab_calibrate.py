@@ -20,15 +20,22 @@ def test_a_capture_is_fitted_and_its_pair_is_kept(tmp_path: Path) -> None:
     assert ran.exit_code == 0 and "sigma T" in ran.output
     found = Calibration.read(path)
     assert 0.3 < found.scale < 4.0 and 0.0 < found.unknown < 0.6
+    with pytest.raises(InvalidInputError, match="is for the algorithm equality"):
+        CliRunner().invoke(
+            decode, ["--algorithms", "block", "--calibration", str(path)], catch_exceptions=False
+        )
+
+
+def test_the_calibration_of_another_pair_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+    pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
+    path = tmp_path / "mine.json"
+    path.write_text(Calibration(1.0, 0.1, "smollm2", "copying:smollm2-draft").to_json())
     with pytest.raises(InvalidInputError, match="the calibration is of target smollm2 with draft"):
         CliRunner().invoke(
             decode,
             ["--algorithms", "equality", "--calibration", str(path)],
             catch_exceptions=False,
-        )
-    with pytest.raises(InvalidInputError, match="is for the algorithm equality"):
-        CliRunner().invoke(
-            decode, ["--algorithms", "block", "--calibration", str(path)], catch_exceptions=False
         )
 
 
