@@ -263,11 +263,13 @@ class AuditReport:
     @property
     def slower(self) -> bool:
         """Whether less is accepted than is stated, by more than chance has at 1e-6."""
+        if math.isnan(self.stated):
+            return False
         found, error = self.acceptance, self.acceptance_error
         if math.isnan(found):
             found, error = self.tokens, self.tokens_error
         if self.test is not None:
-            error *= float(ndtri(1.0 - 1e-6) / ndtri(0.5 + 0.5 * self.confidence))
+            error *= float(ndtri(1.0 - 1e-6) / max(ndtri(0.5 + 0.5 * self.confidence), 1e-16))
         return found + max(error, self.tolerance) < self.stated
 
     def worst_texts(self, count: int = 5) -> list[tuple[tuple[int, ...], float, float]]:
@@ -327,7 +329,7 @@ class AuditReport:
         else:
             share = self._mean(self.acceptance, self.acceptance_error)
             lines.append(f"Acceptance {share} (output among the drafted tokens).")
-        if self.stated == self.stated:  # not NaN
+        if not math.isnan(self.stated):
             lines.append(f"Stated: {self.stated:.6g}.")
         if not self.passed and not self.slower:
             lines.append("Furthest off: " + "; ".join(map(_text, self.worst_texts())) + ".")
