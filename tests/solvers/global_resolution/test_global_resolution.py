@@ -245,7 +245,7 @@ def test_what_it_does_not_cover():
         GlobalResolution().prepare(explicit)
     assert "1000" in GlobalResolution().supports(language_like(5, 1001)).reason
     with pytest.raises(UnknownSolverError, match="did you mean 'max-flow'"):
-        make_solver("global-resolution", fallback="maxflow")
+        make_solver("global-resolution", fallback="maxflo")
     hash(GlobalResolution.published())
 
 
