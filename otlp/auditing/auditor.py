@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -115,7 +116,8 @@ def audit(
     """
     how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
     subject = token_subject(rule, target, drafts, declared, reported_draft)
-    report = _with_stated(_judge(subject, *how), stated)
+    said = _check_stated(stated)
+    report = replace(_judge(subject, *how), stated=said)
     same = subject.plan is None and subject.reported_draft.shape == subject.problem.target.shape
     if not same or report.verdict not in (Verdict.NOT_LOSSLESS, Verdict.RULE_FAILED):
         return report
@@ -224,24 +226,23 @@ def audit_rounds(
     """
     how: Any = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
     subject = round_subject(rule, target, draft, drafts, sampler, batch, name)
+    said = _check_stated(stated)
     if schedule is not None:
         if sampler is not None or drafter is not None or batch is not None:
             raise InvalidInputError("schedule stands alone: leave out sampler, drafter and batch")
         joint = scheduled(rule, target, draft, drafts, schedule, steps, name)
-        return _with_stated(_judge_schedule(joint, AuditSettings(*how)), stated)
+        return replace(_judge_schedule(joint, AuditSettings(*how)), stated=said)
     if whole_number(steps, "steps", 1) > 1:
         raise InvalidInputError("steps are those of a schedule: pass schedule=")
     if drafter is not None:
         own = own_draws(subject, drafter)
-        return _with_stated(audit_own_draws(own, AuditSettings(*how)), stated)
-    return _with_stated(_judge(subject, *how), stated)
+        return replace(audit_own_draws(own, AuditSettings(*how)), stated=said)
+    return replace(_judge(subject, *how), stated=said)
 
 
-def _with_stated(report: AuditReport, stated: float | None) -> AuditReport:
-    """The report, beside what is accepted by what is said."""
-    if stated is None:
-        return report
-    return replace(report, stated=number(stated, "stated", 0.0))
+def _check_stated(stated: float | None) -> float:
+    """Refuse what is no acceptance before anything is run; NaN for none."""
+    return math.nan if stated is None else number(stated, "stated", 0.0)
 
 
 def _judge_schedule(subject: Scheduled, settings: AuditSettings) -> AuditReport:

@@ -127,8 +127,30 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | Non
     )
     correction = 1.0 + (samples * float((1.0 / means).sum()) - 1.0) / (6.0 * samples * degrees)
     statistic = np.inf if impossible else max(0.0, statistic / correction)
+    return chi_squared_test(statistic, degrees, samples, rate, impossible, pooled)
+
+
+def chi_squared_test(
+    statistic: float,
+    degrees: int,
+    samples: int,
+    rate: float,
+    impossible: int = 0,
+    hidden: float = 0.0,
+) -> GTest:
+    """The test of a statistic that is chi-squared in the limit, with what it would have found.
+
+    Parameters
+    ----------
+    statistic, degrees : float, int
+        Of at least one degree of freedom.
+    samples, impossible : int
+    rate : float
+    hidden : float
+        Total variation that pooling may hide.
+    """
     critical = scipy.special.chdtri(degrees, rate)
-    # At which chi-squared exceeds the critical value with this probability.
+    # at which chi-squared exceeds the critical value with this probability
     noncentrality = scipy.special.chndtrinc(critical, degrees, 1.0 - POWER)
     return GTest(
         statistic=statistic,
@@ -136,7 +158,7 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | Non
         p_value=float(scipy.special.chdtrc(degrees, statistic)),
         samples=samples,
         impossible=impossible,
-        detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples)) + pooled),
+        detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples)) + hidden),
         power=POWER,
         rate=rate,
     )

@@ -145,6 +145,7 @@ class HiddenInput:
                 if not _of_a_library(frame.f_globals.get("__name__")):
                     self._called = self._called or reading
         elif event == "call" and frame.f_code is random.Random.seed.__code__:
+            # the profiler is handed the frame: whether there is a seed stands nowhere else
             if frame.f_locals.get("a") is None:
                 self._called = self._called or "random.Random without a seed"
 

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import scipy
 
-from otlp.auditing.gtest import LEAST_EXPECTED, POWER, GTest
+from otlp.auditing.gtest import LEAST_EXPECTED, POWER, GTest, chi_squared_test
 from otlp.distribution import IntArray
 
 LAGS = (1, 2, 3)
@@ -88,18 +88,7 @@ def independence_test(first: IntArray, second: IntArray, rate: float) -> GTest:
     statistic = 2.0 * float(scipy.special.rel_entr(seen.astype(float), expected).sum())
     spread = [samples * float((1.0 / side[side > 0]).sum()) - 1.0 for side in (rows, columns)]
     statistic = max(0.0, statistic / (1.0 + spread[0] * spread[1] / (6.0 * samples * degrees)))
-    critical = scipy.special.chdtri(degrees, rate)
-    noncentrality = scipy.special.chndtrinc(critical, degrees, 1.0 - POWER)
-    return GTest(
-        statistic=statistic,
-        degrees=degrees,
-        p_value=float(scipy.special.chdtrc(degrees, statistic)),
-        samples=samples,
-        impossible=0,
-        detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples))),
-        power=POWER,
-        rate=rate,
-    )
+    return chi_squared_test(statistic, degrees, samples, rate)
 
 
 def _classes(results: Sequence[Hashable]) -> IntArray:

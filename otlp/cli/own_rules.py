@@ -20,8 +20,13 @@ from otlp.studies.points import LOSSY, PRECISION, SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid
 from otlp.sweeps.rows import RowSource
 
-TINY = 5
-"""Tokens of the problem that a rule is audited on."""
+LEAST_TINY = 5
+"""Tokens of the problem that a rule is audited on, or more for many drafts."""
+
+
+def tiny(n: int) -> int:
+    """Tokens enough for n different drafts, and some to spare."""
+    return max(LEAST_TINY, n + 2)
 
 
 def measure_own(
@@ -51,12 +56,15 @@ def measure_own(
             limit = grid.time_limit * (1 + len(source.numbers))
             work = partial(_audit_and_sample, rule, source, grid, setting)
             audited, found = run_in_child(work, limit, lambda *told: None)
-            reason = _reason(audited, found)
+            reason = _reason(audited, found, tiny(setting.n))
         except ChildError as error:
             reason = str(error)
         same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
         # what was proved of made-up tokens is no guarantee on these rows
-        same |= {"guarantee": "", "reason": reason or f"LOSSLESS on {TINY} made-up tokens"}
+        same |= {
+            "guarantee": "",
+            "reason": reason or f"LOSSLESS on {tiny(setting.n)} made-up tokens",
+        }
         records = [
             {"row": row, **same, **_acceptance(mean, error)}
             for row, mean, error in zip(source.numbers, found.each, found.each_error, strict=True)
@@ -80,7 +88,7 @@ def _audit_and_sample(
     sys.stdout = sys.stderr  # what a rule prints is no part of the table
     function = load_function(rule, "--rules")
     rng = np.random.default_rng(0)
-    p, q = rng.dirichlet(np.ones(max(TINY, setting.n + 2)), size=2)
+    p, q = rng.dirichlet(np.ones(tiny(setting.n)), size=2)
     report = audit(function, p, make_scheme(setting.scheme, q, setting.n))
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
@@ -91,7 +99,7 @@ def _audit_and_sample(
     return report, sample_acceptance(function, problems, PRECISION, grid.time_limit, rng)
 
 
-def _reason(report: AuditReport, found: SampledAcceptance) -> str:
+def _reason(report: AuditReport, found: SampledAcceptance, tokens: int) -> str:
     """What is against a rule; empty where it was proved lossless, and does as well on the rows."""
     if report.passed and found.deviating.any():
         return (
@@ -103,4 +111,4 @@ def _reason(report: AuditReport, found: SampledAcceptance) -> str:
     if report.passed:
         return f"no proof that it is lossless, it was sampled: {report.why_sampled}"
     wrong = next(iter(report.failures), f"total variation {report.total_variation:.3g}")
-    return f"{LOSSY} on {TINY} made-up tokens ({report.verdict.name}): {wrong}"
+    return f"{LOSSY} on {tokens} made-up tokens ({report.verdict.name}): {wrong}"

@@ -103,8 +103,9 @@ def measure_rules(
     """
     try:
         problem = Problem(pair[0], make_scheme(scheme, pair[1], n))
-    except InvalidInputError as error:
-        return no_results(rules, str(error))
+    except InvalidInputError as error:  # equality needs no drafts of the scheme
+        found = no_results(rules, str(error))
+        return [_equality(one.rule, *pair, n) if one.rule in EQUALITIES else one for one in found]
     measured = (
         _equality(rule, *pair, n) if rule in EQUALITIES else _measure(problem, rule, time_limit)
         for rule in rules

@@ -9,6 +9,8 @@ distribution: so deterministic draftings, such as `otlp.decode.top_tree`, grow b
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from otlp.checks import is_a
@@ -100,9 +102,9 @@ class WithNoise(Model):
         self.model.advance(tree, node, token)
         self._place += int(tree.depths[node]) + 1
 
+    @abstractmethod
     def _fill(self, row: FloatArray, ratios: FloatArray) -> None:
         """Write a distribution, given the probabilities over the exponential variables."""
-        raise NotImplementedError
 
 
 class GumbelMax(WithNoise):

@@ -222,7 +222,9 @@ def test_compiled_without_graph_breaks(name: str, backend: str) -> None:
     try:
         compiled = torch.compile(verify, fullgraph=True, backend=backend)
         found = compiled(target, draft, drafts, numbers)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
+    except RuntimeError as error:  # PyTorch has no public name for a compiler that fails
+        if type(error).__name__ != "BackendCompilerFailed":
+            raise
         pytest.skip(f"torch.compile has no working compiler here: {error}")
     for one, other in zip(found, verify(target, draft, drafts, numbers), strict=True):
         assert torch.equal(one, other)
