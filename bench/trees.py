@@ -131,7 +131,7 @@ class Study:
             rng = np.random.default_rng([1, index])
             text = write_text(*self.pair, prompt, self.options["tokens"], rng)
             if len(text) > self.options["length"]:
-                one = Written(prompt, text.tokens, without_undrafted(text))
+                one = Written(prompt, text.tokens, text)
                 found[index >= self.options["choosing"]].append(one)
             step(f"T = {self.pair[0].sampling.temperature:g}: text {index}", 0)
         return found
@@ -151,6 +151,7 @@ def setting(
         [blended(one.text, SHARE) if pair == "aligned" else one.text for one in part]
         for part in texts
     )
+    measuring = [without_undrafted(text) for text in measuring]
     draft = study.draft(pair)
 
     def begun(one: Written) -> tuple[Model, IntArray]:

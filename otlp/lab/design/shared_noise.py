@@ -11,6 +11,7 @@ from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.gumbel import Perturbed
 from otlp.decode.models.model import Model
 from otlp.distribution import FloatArray, IntArray
+from otlp.errors import InvalidInputError
 from otlp.lab.design.text_renewal import Renewal, WrittenText
 from otlp.lab.design.top_trees import top_tree_renewal
 from otlp.numerics.exponentials import Seed, exponentials, row_key
@@ -37,13 +38,19 @@ class AlongText(Perturbed):
     Raises
     ------
     InvalidInputError
-        See `Perturbed`.
+        If the text is over another number of tokens than the draft; see `Perturbed`.
     """
 
     def __init__(
         self, draft: Model, text: WrittenText, seed: Seed, calibration: Calibration
     ) -> None:
         super().__init__(draft, seed, calibration)
+        width = text.targets.shape[1]
+        if width != draft.vocab_size:
+            raise InvalidInputError(
+                f"the text is over {width} tokens and the draft over {draft.vocab_size}: noise"
+                " races over the whole vocabulary, so give texts as they were written"
+            )
         self.text = text
 
     def noise(self, place: int) -> FloatArray:

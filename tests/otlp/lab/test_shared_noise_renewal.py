@@ -8,6 +8,7 @@ import pytest
 from otlp.decode import GumbelMax, Model, Perturbed, Sampling, TopTree, decode
 from otlp.decode.models.calibration import Calibration
 from otlp.distribution import IntArray
+from otlp.errors import InvalidInputError
 from otlp.lab.design import WrittenText, design, gather_statistics, top_tree_renewal
 from otlp.lab.design.shared_noise import AlongText, shared_noise_renewal
 from otlp.lab.design.written_texts import write_text
@@ -25,6 +26,14 @@ def test_the_noise_given_a_text_writes_it() -> None:
     rows = np.array([along.noise(place) for place in range(TOKENS)])
     assert (rows > 0.0).all()
     assert np.argmax(text.targets / rows, axis=1).tolist() == text.tokens.tolist()
+
+
+def test_texts_over_fewer_tokens_are_refused() -> None:
+    draft, target = chains(6, 1)
+    text = write_text(draft, target, np.array([0]), TOKENS, np.random.default_rng(0))
+    fewer = WrittenText(text.tokens % 4, text.targets[:, :4], text.drafts[:, :4])
+    with pytest.raises(InvalidInputError, match="over 4 tokens and the draft over 6"):
+        AlongText(draft, fewer, 5, OURS)
 
 
 def test_renewal_is_that_of_texts_that_the_noise_drew() -> None:
