@@ -50,11 +50,11 @@ from otlp.decode import (
     random_pair,
     without_replacement,
 )
-from otlp.decode.laws.drafting_lp import drafting_optimum
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.errors import OTLPError
+from otlp.lab.laws.drafting_lp import drafting_optimum
+from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.lab.list_sampling import ListSampling
 from otlp.lab.one_stream import race
 from otlp.studies.estimate import rate_ratio, ratio

@@ -22,11 +22,11 @@ from otlp.decode import (
     iid_paths,
     random_pair,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.models.occurrences import followers
 from otlp.distribution import FloatArray
 from otlp.lab.engines import ENGINES
+from otlp.lab.laws.prefix_laws import prefix_law
 from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 

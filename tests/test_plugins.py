@@ -14,8 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-PLUGINS = Path(__file__).parent.parent / "plugins"
-sys.path.append(str(PLUGINS / "vllm"))
+EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path.append(str(EXAMPLES / "vllm"))
 
 import otlp_vllm  # noqa: E402
 from otlp_vllm.sampling import (  # noqa: E402
@@ -122,7 +122,7 @@ def test_values_are_repeated_for_drafted_tokens() -> None:
 
 
 def test_the_entry_point() -> None:
-    project = tomllib.loads((PLUGINS / "vllm" / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((EXAMPLES / "vllm" / "pyproject.toml").read_text())["project"]
     package, function = project["entry-points"]["vllm.general_plugins"]["otlp"].split(":")
     module = sys.modules[package]
     assert callable(getattr(module, function)) and module.KNOWN

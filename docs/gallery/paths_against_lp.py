@@ -3,7 +3,7 @@
 import numpy as np
 
 from otlp import decode
-from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.studies.canvas import figure
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look

@@ -33,10 +33,10 @@ distribution T(q, p) as its target.
 
 All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
 `otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
-models, and the exact block efficiency, `otlp.decode.laws.prefix_laws.prefix_law` the same on larger
+models, and the exact block efficiency, `otlp.lab.laws.prefix_laws.prefix_law` the same on larger
 ones;
 `multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths,
-`otlp.decode.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
+`otlp.lab.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
 """
 
 from typing import NoReturn
@@ -53,7 +53,6 @@ from otlp.decode.drafting import (
     delayed_paths,
     hub_pairs,
     iid_paths,
-    mixed_shape,
     mixed_tree,
     no_draft,
     prefix_tree,
@@ -143,7 +142,6 @@ __all__ = [
     "find_verification",
     "hub_pairs",
     "iid_paths",
-    "mixed_shape",
     "mixed_tree",
     "multipath_optimum",
     "no_draft",

@@ -17,8 +17,8 @@ from otlp.decode import (
     multipath_optimum,
     random_pair,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees
+from otlp.lab.laws.prefix_laws import prefix_law
 
 CASES = [(2, 2, 2), (2, 2, 3), (3, 2, 2), (2, 3, 2)]
 """V, L and K."""

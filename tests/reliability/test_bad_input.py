@@ -156,10 +156,11 @@ def batched_calls() -> Calls:
 def decode_calls() -> Calls:
     pytest.importorskip("torch")
     from otlp import decode
-    from otlp.decode.laws.prefix_laws import prefix_law
     from otlp.decode.laws.round_laws import round_law
     from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
+    from otlp.lab.design.mixed_nodes import mixed_shape
     from otlp.lab.generation import generate
+    from otlp.lab.laws.prefix_laws import prefix_law
 
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
@@ -185,7 +186,7 @@ def decode_calls() -> Calls:
         partial(decode.prefix_tree, branching=[2]),
         partial(decode.tree_shape, parents=[-1, 0], kind="iid"),
         partial(decode.mixed_tree, branching=[(1, 1)]),
-        partial(decode.mixed_shape, shape=((((), ()),), ())),
+        partial(mixed_shape, shape=((((), ()),), ())),
         *design_calls(),
         *cascade_calls(),
         partial(decode.Sampling(0.7, 2, 0.9).distributions, logits=np.ones((1, 3))),
@@ -204,8 +205,8 @@ def decode_calls() -> Calls:
 
 
 def cascade_calls() -> Calls:
-    from otlp.decode import cascade_baselines as baselines
     from otlp.decode import cascades, random_pair
+    from otlp.lab import cascade_baselines as baselines
 
     chow, token = cascades.Chow(0.1), cascades.TokenV1(0.1)
     little = cascades.BigLittle(cascades.BiLD(1.0), 0.5)

@@ -2,7 +2,7 @@
 
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import Children, ShapeRule
-from otlp.decode.drafting.mixed import certain_tree, mixed_shape, mixed_tree
+from otlp.decode.drafting.mixed import certain_tree, mixed_tree
 from otlp.decode.drafting.most_likely import TopTree, top_tree
 from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.decode.drafting.shaped import (
@@ -27,7 +27,6 @@ __all__ = [
     "delayed_paths",
     "hub_pairs",
     "iid_paths",
-    "mixed_shape",
     "mixed_tree",
     "no_draft",
     "prefix_tree",

@@ -12,11 +12,11 @@ import numpy as np
 from otlp.checks import is_a, number, whole_number
 from otlp.decode.drafting import TopTree, delayed_paths, iid_paths, tree_shape
 from otlp.decode.drafting.growing import check_slots
-from otlp.decode.drafting.mixed import count_slots
 from otlp.decode.models.calibration import Calibration, calibration_of
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.errors import InvalidInputError
+from otlp.lab.design.mixed_nodes import count_slots
 from otlp.lab.design.node_acceptance import (
     MOST_CERTAIN,
     MOST_DRAWN,

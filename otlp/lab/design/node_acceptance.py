@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from otlp.decode.drafting.mixed import Mixed
 from otlp.distribution import FloatArray, renormalise_without
+from otlp.lab.design.mixed_nodes import Mixed
 from otlp.lab.design.static_trees import shared
 from otlp.lab.design.text_renewal import WrittenText
 from otlp.numerics.top_tokens import top_tokens

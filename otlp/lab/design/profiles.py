@@ -14,10 +14,10 @@ import numpy as np
 from otlp.checks import is_a
 from otlp.decode.drafting import Drafting
 from otlp.decode.verification.tournament import NodeState
-from otlp.decode.verification.tournament_slots import grown_by_rule, slots_below
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.lab.design.text_renewal import WrittenText
+from otlp.lab.laws.tournament_slots import grown_by_rule, slots_below
 from otlp.numerics.score_chains import root_score
 
 UNSEEN = 1e-10

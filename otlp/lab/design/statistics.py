@@ -16,7 +16,6 @@ from otlp.decode.drafting import (
     Drafting,
     delayed_paths,
     iid_paths,
-    mixed_shape,
     mixed_tree,
     top_tree,
     tree_shape,
@@ -25,6 +24,7 @@ from otlp.decode.models.model import Sampling
 from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
 from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
+from otlp.lab.design.mixed_nodes import mixed_shape
 from otlp.lab.json_files import from_json, read_text, to_json
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {

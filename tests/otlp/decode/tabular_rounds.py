@@ -15,14 +15,14 @@ from otlp.decode import (
     Sampling,
     TabularModel,
     Verification,
-    mixed_shape,
     mixed_tree,
     random_pair,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
 from otlp.distribution import FloatArray
 from otlp.lab.design import WrittenText
+from otlp.lab.design.mixed_nodes import mixed_shape
+from otlp.lab.laws.prefix_laws import prefix_law
 from tests.instances import distributions
 
 Pair = tuple[TabularModel, TabularModel]

@@ -8,9 +8,9 @@ import pytest
 import otlp
 from otlp import Guarantee
 from otlp.decode import BottomUp, TopDown, iid_paths, play_round, random_pair
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.errors import InvalidInputError
+from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.solvers import GlobalResolution, KSeq
 
 TAU, V, K = 0.05, 5, 2

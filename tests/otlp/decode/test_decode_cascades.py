@@ -36,9 +36,9 @@ from otlp.decode.cascades import (
     TokenV3,
     greedy_distribution,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import aimed_model, round_law
 from otlp.errors import InvalidInputError
+from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.studies.decoding import Setting
 from tests.otlp.decode.tabular_rounds import assert_law_of, hard_laws
 

@@ -27,7 +27,6 @@ from otlp.decode import (
     drafting,
     hub_pairs,
     iid_paths,
-    mixed_shape,
     mixed_tree,
     no_draft,
     play_round,
@@ -37,11 +36,12 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
+from otlp.lab.design.mixed_nodes import mixed_shape
+from otlp.lab.laws.prefix_laws import prefix_law
 from tests.otlp.decode.tabular_rounds import LEAF
 
 RULED: list[Drafting] = [

@@ -22,7 +22,6 @@ from otlp.decode import (
     Tournament,
     hub_pairs,
     iid_paths,
-    mixed_shape,
     mixed_tree,
     no_draft,
     prefix_tree,
@@ -31,15 +30,16 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.multipath_lp import multipath_optimum
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
-from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.decode.verification.tournament import Draws
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import UnsupportedProblemError
 from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
+from otlp.lab.design.mixed_nodes import mixed_shape
+from otlp.lab.laws.drafting_lp import drafting_optimum
+from otlp.lab.laws.prefix_laws import prefix_law
+from otlp.lab.laws.slot_laws import tournament_efficiency
 from otlp.numerics.score_chains import powered, root_score, slices
 from tests.otlp.decode.tabular_rounds import (
     DRAWN,

@@ -23,8 +23,8 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
-from otlp.decode.laws.slot_laws import tournament_efficiency
+from otlp.lab.laws.prefix_laws import prefix_law
+from otlp.lab.laws.slot_laws import tournament_efficiency
 from otlp.studies.decoding import Setting
 from tests.otlp.decode.tabular_rounds import (
     EXTREME,

@@ -24,11 +24,9 @@ from otlp.decode import (
     Verification,
     enumerate_choices,
     iid_paths,
-    mixed_shape,
     random_pair,
     tree_shape,
 )
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError
@@ -41,6 +39,7 @@ from otlp.lab.design import (
     gather_statistics,
     tournament_profile,
 )
+from otlp.lab.design.mixed_nodes import mixed_shape
 from otlp.lab.design.node_acceptance import (
     best_mixed_branching,
     best_mixed_shape,
@@ -48,6 +47,7 @@ from otlp.lab.design.node_acceptance import (
 )
 from otlp.lab.design.rejection_profiles import rejection_profile
 from otlp.lab.design.text_renewal import renew, without_undrafted
+from otlp.lab.laws.prefix_laws import prefix_law
 from tests.otlp.decode.tabular_rounds import LEAF, NAMES, every_text, without_memory
 
 MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))

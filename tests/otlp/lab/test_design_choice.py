@@ -14,7 +14,6 @@ from otlp.decode import (
     ALGORITHMS,
     Sampling,
     iid_paths,
-    mixed_shape,
     top_tree,
     tree_shape,
 )
@@ -29,6 +28,7 @@ from otlp.lab.design import (
     gather_statistics,
     tournament_profile,
 )
+from otlp.lab.design.mixed_nodes import mixed_shape
 from tests.otlp.decode.tabular_rounds import LEAF, NAMES
 
 ROW = np.full((4, 3), 1.0 / 3.0)

@@ -25,9 +25,9 @@ from otlp.decode import (
     random_pair,
     without_replacement,
 )
-from otlp.decode.laws.drafting_lp import drafting_optimum
-from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
+from otlp.lab.laws.drafting_lp import drafting_optimum
+from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.lab.list_sampling import ListSampling
 from tests.otlp.decode.tabular_rounds import PAIRS, assert_law_of, assert_lossless, make_pair
 

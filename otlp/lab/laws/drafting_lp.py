@@ -6,9 +6,9 @@ from collections import defaultdict
 
 from otlp.decode.drafting import Drafting
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
-from otlp.decode.laws.written_program import WrittenProgram
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
+from otlp.lab.laws.written_program import WrittenProgram
 
 Path = tuple[int, ...]
 

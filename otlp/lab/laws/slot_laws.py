@@ -20,9 +20,9 @@ from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.verification.block import accept_prefix
 from otlp.decode.verification.tournament import Branch, NodeState
-from otlp.decode.verification.tournament_slots import grown_by_rule, slots_below
 from otlp.decode.verification.verification import Outcome
 from otlp.distribution import FloatArray
+from otlp.lab.laws.tournament_slots import grown_by_rule, slots_below
 from otlp.numerics.score_chains import root_score
 
 

@@ -25,7 +25,6 @@ from otlp.decode.drafting import (
 from otlp.decode.drafting.growing import grow
 from otlp.decode.drafting.ruled import Shortened
 from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular, round_law
-from otlp.decode.laws.slot_laws import add_selected, tournament_law
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.round import check_round
 from otlp.decode.tree import DraftTree
@@ -42,6 +41,7 @@ from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
+from otlp.lab.laws.slot_laws import add_selected, tournament_law
 from otlp.numerics.power_slope import power_slope
 
 States = tuple[Any, ...]

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from otlp.decode import TabularModel, enumerate_choices, random_pair
-from otlp.decode.cascade_baselines import (
+from otlp.decode.cascades import BigLittle, BiLD, Cascade, Chow, ChowLog, Diff, GreedyCascade, Opt
+from otlp.decode.laws.round_laws import aimed_model
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
+from otlp.lab.cascade_baselines import (
     CascadeRun,
     Choose,
     big_little_decoding,
     sequence_cascade,
     sequential_cascade,
 )
-from otlp.decode.cascades import BigLittle, BiLD, Cascade, Chow, ChowLog, Diff, GreedyCascade, Opt
-from otlp.decode.laws.round_laws import aimed_model
-from otlp.distribution import FloatArray
-from otlp.errors import InvalidInputError
 
 Pair = tuple[TabularModel, TabularModel]
 
