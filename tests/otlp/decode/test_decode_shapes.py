@@ -114,7 +114,7 @@ EVERY: dict[str, Drafting] = {
 
 def test_every_drafting_is_looked_at() -> None:
     makers = {name for name in drafting.__all__ if inspect.isfunction(getattr(drafting, name))}
-    assert makers | {"adaptive_depth", "adaptive_branching"} == set(EVERY)
+    assert makers | {"adaptive_depth", "adaptive_branching", "mixed_shape"} == set(EVERY)
 
 
 @pytest.mark.parametrize("name", EVERY)
