@@ -55,7 +55,7 @@ ARROWS = {
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
-    "otlp.device": GROUND | {"otlp.batched", "otlp.decode"},
+    "otlp.device": GROUND | {"otlp.batched", "otlp.decode", "otlp.numerics"},
     "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.device", "otlp.sweeps"},
     "otlp.lab": SOLVING
     | FACE

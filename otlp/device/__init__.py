@@ -1,8 +1,8 @@
 """Decoding that stays on the device: one model function, static caches, one flag read a round.
 
 `Llama` is the model as a function of tensors, `DeviceLoop` decodes with it: plainly, with a chain
-and block verification, with K paths and the two-slice rule, or with a prefix tree and the
-tournament.  `import otlp` imports neither this package nor torch.
+and block verification, with K paths and the two-slice rule, with a prefix tree and the tournament,
+or with trees by shared noise and equality.  `import otlp` imports neither this package nor torch.
 """
 
 from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch

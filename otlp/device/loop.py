@@ -1,15 +1,13 @@
 """Decoding that stays on the device: a batch of texts, one flag read back a round.
 
 Text, caches, distributions and drafts are tensors of fixed shapes that a round changes in place.
-It is `otlp.decode.decode` with static tensors: for the same random numbers both write the same
-tokens.
+It is `otlp.decode.decode` with static tensors: for the same random numbers, or seeds, both write
+the same tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from math import prod
 from time import perf_counter, process_time
 from typing import Any
 
@@ -17,30 +15,21 @@ import torch
 from torch import Tensor
 
 from otlp.checks import is_a, token_ids, whole_number
-from otlp.decode.drafting import no_draft, prefix_tree
+from otlp.decode.drafting import Drafting
+from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
+from otlp.decode.verification import Equality
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.decoded import Decoded
+from otlp.device.iid_rounds import IidRounds, Verify
 from otlp.device.llama import Cache, Llama
-from otlp.device.round_state import PARTS, Drafted, RoundState
-from otlp.device.steps import (
-    Progress,
-    draft_step,
-    is_chain,
-    own_slots,
-    plain_step,
-    settle,
-    target_step,
-)
-from otlp.device.verifying import (
-    TreeRound,
-    check_paths,
-    verification_on_cpu,
-    verify_on_device,
-)
+from otlp.device.noise_rounds import NoiseRounds
+from otlp.device.round_state import PARTS, Rounds, RoundState
+from otlp.device.steps import Progress
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.numerics.exponentials import Seed
 
 SLOTS = 128
 """Caches have a multiple of so many slots, so that texts of like lengths share a shape."""
@@ -49,7 +38,6 @@ READ_AT_ONCE = 128
 """Tokens of each prompt that go through a model in one call."""
 
 Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
-Verify = Callable[[Tensor, Tensor, Tensor, Tensor], TreeRound]
 
 
 class DeviceLoop:
@@ -66,6 +54,11 @@ class DeviceLoop:
     branching : sequence of int, optional
         In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
         tournament; K, 1, ..., 1 are K paths.  Other trees are verified on a CPU alone.
+    verification : Equality, optional
+        The target draws by seeds, and the draft knows them: see `otlp.decode.Equality`.  Its
+        calibration is not checked against the models, which have no names here.
+    drafting : TopTree, optional
+        What equality verifies, on any device; by default K L nodes, at most L deep.
     sampling : Sampling, optional
         From logits to next-token distributions, of both models.
     draft_temperature : float, optional
@@ -90,7 +83,9 @@ class DeviceLoop:
     Raises
     ------
     InvalidInputError
-        If the models do not go together, or a number is out of its range.
+        If the models or options do not go together, or a number is out of its range.
+    UnsupportedProblemError
+        If equality is to verify another drafting than a `TopTree`.
 
     Examples
     --------
@@ -113,6 +108,8 @@ class DeviceLoop:
         paths: int = 1,
         length: int = 4,
         branching: Sequence[int] | None = None,
+        verification: Equality | None = None,
+        drafting: Drafting | None = None,
         sampling: Sampling | None = None,
         draft_temperature: float | None = None,
         ends: Sequence[int] = (),
@@ -132,25 +129,30 @@ class DeviceLoop:
             self.models.append(draft)
         self.sampling = Sampling() if sampling is None else sampling
         is_a(self.sampling, Sampling, "sampling")
-        self.draft_sampling = self.sampling.at(draft_temperature)
-        if branching is None:
-            whole_number(paths, "the number of paths K")
-            branching = (paths, *[1] * (whole_number(length, "the path length L") - 1))
-        self.tree = no_draft() if draft is None else prefix_tree(branching)
-        self.branching = () if draft is None else tuple(branching)
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.device = target.device
-        if verify is None and self.device.type != "cpu":
-            check_paths(self.branching)
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         is_a(compiled, bool, "compiled")
         for name, value in (("verify", verify), ("clock", clock), ("capture", capture)):
             if not callable(value) and not (name == "verify" and value is None):
                 raise InvalidInputError(f"{name} is {value!r:.60}: it must be a function")
-        self.verify = verify
         self.compiled = compiled
-        self.clock = clock
         self.capture = capture
+        whole_number(paths, "the number of paths K")
+        whole_number(length, "the path length L")
+        parts = self.models, self.sampling, self.sampling.at(draft_temperature), clock
+        self.rounds: Rounds
+        if verification is None:
+            _left_out("without verification=Equality()", drafting=drafting)
+            shape = (paths, *[1] * (length - 1)) if branching is None else branching
+            self.rounds = IidRounds(*parts, shape, verify)
+        else:
+            is_a(verification, Equality, "verification")
+            _left_out("with equality", branching=branching, verify=verify)
+            if draft is None:
+                _left_out("without a draft", drafting=drafting)
+            tree = verification.drafting(paths, length) if drafting is None else drafting
+            self.rounds = NoiseRounds(*parts, tree, verification.calibration or Calibration())
         self._steps: dict[tuple[int, int], dict[str, Any]] = {}
         self._kept: tuple[tuple[int, int], RoundState, Callable[[], None]] | None = None
 
@@ -162,19 +164,17 @@ class DeviceLoop:
     @property
     def length(self) -> int:
         """Length L of the longest path; 0 without a draft."""
-        return len(self.branching)
+        return self.rounds.length
 
     @property
     def nodes(self) -> int:
         """Drafted tokens a round."""
-        return len(self.tree.shape) - 1
+        return self.rounds.nodes
 
     @property
     def numbers_a_round(self) -> int:
-        """Uniform numbers that a round takes for each text."""
-        if not self.length:
-            return 1
-        return self.nodes + prod(self.branching) + self.length + 2
+        """Uniform numbers that a round takes for each text; with `Equality` its key, one."""
+        return self.rounds.numbers_a_round
 
     @property
     def uncompiled(self) -> list[str]:
@@ -186,7 +186,7 @@ class DeviceLoop:
         self,
         prompts: Sequence[Any],
         tokens: int,
-        generator: torch.Generator | Iterator[Tensor] | None = None,
+        generator: torch.Generator | Iterator[Tensor] | Sequence[Seed] | None = None,
     ) -> Decoded:
         """Go on with each prompt by so many tokens, or until an end token.
 
@@ -197,7 +197,7 @@ class DeviceLoop:
         tokens : int
         generator : torch.Generator or iterator of Tensor, optional
             On the device; or the uniform numbers of each round, float64 of shape
-            (B, `numbers_a_round`).
+            (B, `numbers_a_round`).  With equality a seed for each prompt, and no default.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class DeviceLoop:
         ------
         InvalidInputError
             If a prompt is empty, holds no token ids, or is too long for the caches or the models;
-            or if the numbers end, or are none of those that a round takes.
+            or if the numbers end, or are none of those that a round takes, or a seed is none.
         SizeLimitError
             If the device has no room for the caches; says how much they take.
         """
@@ -217,10 +217,7 @@ class DeviceLoop:
         longest = self._check_lengths(texts, tokens)
         with torch.no_grad():
             state, play = self._prepared(len(texts), self._context(longest, tokens))
-            if isinstance(generator, Iterator):
-                draw = _checked(generator, state)
-            else:
-                draw = self._random(state, generator)
+            draw = self.rounds.numbers(generator, state)
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
                 _read(model, cache, state.progress.text, longest)
@@ -259,56 +256,54 @@ class DeviceLoop:
         if self._kept is not None and self._kept[0] == (batch, context):
             return self._kept[1:]
         self._kept = None
-        slots = context + self.nodes
+        slots = [context + own for own in self.rounds.slots]
+        models = list(zip(self.models, slots, strict=True))
         try:
             held, goal, calls = (
                 torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)
             )
             text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
             done = torch.zeros((), dtype=torch.bool, device=self.device)
-            numbers = torch.zeros(
-                batch, self.numbers_a_round, dtype=torch.float64, device=self.device
-            )
-            caches = [model.new_cache(batch, slots) for model in self.models]
             state = RoundState(
                 Progress(text, held, goal, calls, done, self.ends),
-                numbers,
-                self._drafted(numbers) if self.length else None,
+                [
+                    model.new_cache(batch, own)
+                    for model, own in zip(self.models, slots, strict=True)
+                ],
                 self._steps_of((batch, context)),
-                own_slots(self.tree.shape, context, self.device),
-                caches,
-                [] if is_chain(self.branching) else caches,
+                *self.rounds.tensors(batch, context),
             )
-            state.numbers.fill_(0.5)
             for _ in range(2):  # what is not compiled for this shape is compiled
-                self._round(state)
+                self.rounds.play(state)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            size = slots * sum(model.slot_bytes for model in self.models)
-            size += sum(count * tokens * kind.itemsize for count, tokens, kind in self._laws())
+            size = self.rounds.bytes_a_text
+            size += sum(own * model.slot_bytes for model, own in models)
             raise SizeLimitError(
-                f"{self.device} has no room for {batch} texts: caches of {slots} slots and the "
-                f"distributions of a round take {batch * size / 2**20:,.0f} MiB "
+                f"{self.device} has no room for {batch} texts: caches of {max(slots)} slots and "
+                f"the distributions of a round take {batch * size / 2**20:,.0f} MiB "
                 f"({size / 2**20:,.1f} MiB a text): decode fewer or shorter texts at a time, or "
                 "load the models in half precision"
             ) from error
-        self._kept = (batch, context), state, self.capture(lambda: self._round(state), self.device)
+        self._kept = (
+            (batch, context),
+            state,
+            self.capture(lambda: self.rounds.play(state), self.device),
+        )
         return self._kept[1:]
 
     def _steps_of(self, shape: tuple[int, int]) -> dict[str, Any]:
         """The steps for a batch and a context: what is compiled is for one shape."""
         if shape not in self._steps:
-            steps: dict[str, Any] = {"plain": plain_step(self.target, self.sampling)}
-            if self.length:
-                target, draft = self.models
-                steps = {
-                    "draft": draft_step(draft, self.draft_sampling, self.branching),
-                    "target": target_step(target, self.sampling, self.branching),
-                    "settle": settle,
-                }
+            steps: dict[str, Any] = self.rounds.steps()
             if self.compiled:
-                steps = {name: CompiledStep(step, self.device) for name, step in steps.items()}
+                # a CPU's compiler fuses no two operations into one rounding, and a GPU's does
+                kept = () if self.device.type == "cpu" else self.rounds.rounded
+                steps = {
+                    name: step if name in kept else CompiledStep(step, self.device)
+                    for name, step in steps.items()
+                }
             self._steps[shape] = steps
         return self._steps[shape]
 
@@ -337,93 +332,8 @@ class DeviceLoop:
         calls.zero_()
         state.parts.update(dict.fromkeys(PARTS, 0.0))
 
-    def _round(self, state: RoundState) -> None:
-        """Change the state by one round."""
-        (self._speculate if self.length else self._decode_one)(state)
-
-    def _decode_one(self, state: RoundState) -> None:
-        begin = self.clock()
-        state.steps["plain"](state.caches[0], state.progress, state.numbers)
-        _add(state.parts, target=self.clock() - begin)
-
-    def _speculate(self, state: RoundState) -> None:
-        assert state.drafted is not None
-        tokens, q, p, drawing, verify = state.drafted
-        target_cache, draft_cache = state.caches
-        here = state.progress.text, state.progress.held, state.own
-        begin = self.clock()
-        state.steps["draft"](draft_cache, *here, drawing, q, tokens)
-        drafted = self.clock()
-        state.steps["target"](target_cache, *here, tokens, p)
-        scored = self.clock()
-        found = verify()
-        verified = self.clock()
-        state.steps["settle"](state.moving, state.progress, *found)
-        _add(
-            state.parts,
-            draft=drafted - begin,
-            target=scored - drafted,
-            verification=verified - scored,
-            rest=self.clock() - verified,
-        )
-
-    def _laws(self) -> list[tuple[int, int, torch.dtype]]:
-        """What a round keeps of each model: distributions, their tokens, and the type."""
-        if not self.length:
-            return []
-        parents = self.tree.shape[1:]
-        kinds = [torch.promote_types(model.dtype, torch.float32) for model in self.models]
-        sizes = [model.vocab_size for model in self.models]
-        return list(zip((1 + len(parents), 1 + max(parents)), sizes, kinds, strict=True))
-
-    def _drafted(self, numbers: Tensor) -> Drafted:
-        p, q = (
-            torch.empty((len(numbers), count, size), dtype=kind, device=self.device)
-            for count, size, kind in self._laws()
-        )
-        tokens = torch.empty((len(numbers), self.nodes), dtype=torch.long, device=self.device)
-        drawing, verifying = numbers[:, : self.nodes], numbers[:, self.nodes :]
-        verify: Callable[[], TreeRound]
-        if self.verify is not None:
-            verify = partial(self.verify, p, q, tokens, verifying)
-        elif self.device.type == "cpu":
-            verify = verification_on_cpu(self.branching, p, q, tokens, numbers)
-        else:
-            verify = partial(verify_on_device, self.branching, p, q, tokens, verifying)
-        return Drafted(tokens, q, p, drawing, verify)
-
-    def _random(self, state: RoundState, generator: torch.Generator | None) -> Iterator[Tensor]:
-        if generator is not None:
-            is_a(generator, torch.Generator, "numbers")
-            if generator.device.type != self.device.type:
-                raise InvalidInputError(
-                    f"numbers is a generator on {generator.device}: make one on {self.device}"
-                )
-        drawn = torch.empty_like(state.numbers)
-        while True:
-            yield drawn.uniform_(generator=generator)
-
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)
-
-
-def _checked(numbers: Iterator[Any], state: RoundState) -> Iterator[Tensor]:
-    """Numbers of each round, if they are such."""
-    shape = tuple(state.numbers.shape)
-    must = f"must be a float64 tensor of shape {shape}, in [0, 1), for each round"
-    for rounds, given in enumerate(numbers, start=1):
-        if not isinstance(given, Tensor):
-            raise InvalidInputError(f"numbers of round {rounds} are {given!r:.60}: there {must}")
-        if tuple(given.shape) != shape or given.dtype != torch.float64:
-            raise InvalidInputError(
-                f"numbers of round {rounds} have shape {tuple(given.shape)} and type "
-                f"{given.dtype}: there {must}"
-            )
-        if not bool(((given >= 0.0) & (given < 1.0)).all()):
-            odd = given[~((given >= 0.0) & (given < 1.0))][0].item()
-            raise InvalidInputError(f"numbers of round {rounds} hold {odd}: there {must}")
-        yield given
-    raise InvalidInputError(f"numbers ended before the texts: there {must}")
 
 
 def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
@@ -436,9 +346,10 @@ def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
         model.read(cache, text.gather(1, places), places, places, slots <= places[..., None])
 
 
-def _add(parts: dict[str, float], **seconds: float) -> None:
-    for name, value in seconds.items():
-        parts[name] += value
+def _left_out(why: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInputError(f"{name} is {value!r:.60}, and {why} it must be left out")
 
 
 def _check_pair(draft: Llama, target: Llama) -> None:

@@ -109,12 +109,6 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
     last token has not been seen yet.
     """
 
-    def laws_behind(hidden: Tensor, text: Tensor, held: Tensor, prefixes: Tensor) -> Tensor:
-        logits = model.logits(hidden)
-        if model.shares:
-            logits = copied_logits(logits, text, held, prefixes, model.shares)
-        return laws(logits, sampling)
-
     def step(
         cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor,
         laws_after: Tensor, drafted: Tensor,
@@ -125,20 +119,20 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
         tokens = text.gather(1, places)
         hidden = model.read(cache, tokens, places, places, at <= places[..., None])
         prefixes, so_far = text.new_empty(batch, 1, 0), 0
-        q = laws_behind(hidden[:, -1:], text, held, prefixes)
+        q = laws_behind(model, sampling, hidden[:, -1:], text, held, prefixes)
         rows, levels = [q], []
         for level, children in enumerate(branching):
             width = prefixes.shape[1]
             if level:
                 places = (held[:, None] + level - 1).expand(-1, width)
                 if is_chain(branching):
-                    slots, sees = _in_the_text(places, context, at)
+                    slots, sees = in_the_text(places, context, at)
                 else:
                     slots = so_far - width + torch.arange(width, device=text.device)
                     sees = (at < held[:, None, None]) | own[1 + slots]
                     slots = (context + slots).expand(batch, -1)
                 hidden = model.read(cache, prefixes[..., -1], places, slots, sees)
-                q = alike(laws_behind(hidden, text, held, prefixes), prefixes)
+                q = alike(laws_behind(model, sampling, hidden, text, held, prefixes), prefixes)
                 rows.append(q)
             uniform = numbers[:, so_far : so_far + width * children]
             drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))
@@ -150,6 +144,16 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
         drafted.copy_(torch.cat(levels, 1))
 
     return step
+
+
+def laws_behind(
+    model: Llama, sampling: Sampling, hidden: Tensor, text: Tensor, held: Tensor, prefixes: Tensor
+) -> Tensor:
+    """The draft's distributions after drafted prefixes, with what it copies."""
+    logits = model.logits(hidden)
+    if model.shares:
+        logits = copied_logits(logits, text, held, prefixes, model.shares)
+    return laws(logits, sampling)
 
 
 def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
@@ -166,7 +170,7 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
         places = torch.cat([last, *behind], 1)
         at = torch.arange(cache[0][0].shape[2], device=text.device)
         if is_chain(branching):
-            slots, sees = _in_the_text(places, context, at)
+            slots, sees = in_the_text(places, context, at)
         else:
             drawn_slots = context + torch.arange(drafted.shape[1], device=text.device)
             slots = torch.cat([last, drawn_slots.expand(batch, -1)], 1)
@@ -189,7 +193,7 @@ def is_chain(branching: Sequence[int]) -> bool:
     return all(children == 1 for children in branching)
 
 
-def _in_the_text(places: Tensor, context: int, at: Tensor) -> tuple[Tensor, Tensor]:
+def in_the_text(places: Tensor, context: int, at: Tensor) -> tuple[Tensor, Tensor]:
     """Slots of tokens at these places, and what they see; texts that are done stay inside."""
     slots = places.clamp(max=context - 1)
     return slots, at <= slots[..., None]

@@ -71,25 +71,41 @@ def row_key(seed: Seed, place: int) -> int:
     InvalidInputError
         If the seed is none, or the place negative.
     """
+    return int(row_keys(seed_key(seed), np.array([whole_number(place, "the place", 0)]))[0])
+
+
+def seed_key(seed: Seed) -> int:
+    """What `row_keys` makes the keys of a text's rows from: of 64 bits, signed.
+
+    Raises
+    ------
+    InvalidInputError
+        If the seed is none.
+    """
     key = np.zeros(1, dtype=np.int64)
-    for word in (*check_seed(seed), whole_number(place, "the place", 0)):
+    for word in check_seed(seed):
         key = _mixed(key + (np.array([word]) + 1) * GAMMA)
     return int(key[0])
 
 
-def exponentials(key: int, tokens: Any) -> Any:
+def row_keys(key: Any, places: Any) -> Any:
+    """Keys of the rows of noise at some places, from `seed_key`; of shapes that go together."""
+    return _mixed(key + (places + 1) * GAMMA)
+
+
+def exponentials(key: Any, tokens: Any) -> Any:
     """Exponential variables of mean 1 for some tokens of a row.
 
     Parameters
     ----------
-    key : int
-        See `row_key`.
+    key : int, ndarray or Tensor of int64
+        See `row_key`; of a shape that goes with the tokens'.
     tokens : ndarray or Tensor of int64
         Token ids, at least 0, of any shape: ``arange(V)`` for all.
 
     Returns
     -------
-    ndarray or Tensor of that shape, float64
+    ndarray or Tensor of their shape, float64
         In [1.1e-16, 36.8]; minus their logarithms are standard Gumbel variables.  About 40
         operations a token.
 

@@ -1,0 +1,176 @@
+"""Rounds of i.i.d. children that are verified by ratios, with uniform numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from otlp.checks import is_a
+from otlp.decode.drafting import no_draft, prefix_tree
+from otlp.decode.models.model import Sampling
+from otlp.device.llama import Llama
+from otlp.device.round_state import Rounds, RoundState
+from otlp.device.steps import Step, draft_step, is_chain, own_slots, plain_step, settle, target_step
+from otlp.device.verifying import TreeRound, check_paths, verification_on_cpu, verify_on_device
+from otlp.errors import InvalidInputError
+
+Verify = Callable[[Tensor, Tensor, Tensor, Tensor], TreeRound]
+
+
+class Drafted(NamedTuple):
+    """What is drafted in a round, the distributions of both models, and its verification."""
+
+    tokens: Tensor
+    draft: Tensor
+    target: Tensor
+    drawing: Tensor
+    own: Tensor
+    verify: Callable[[], TreeRound]
+
+
+class IidRounds(Rounds):
+    """A prefix tree of i.i.d. children, and block verification, two-slice or the tournament.
+
+    Parameters
+    ----------
+    models : list of Llama
+    sampling, draft_sampling : Sampling
+    clock : callable
+    branching : sequence of int
+        Not looked at without a draft: then a token a round is drawn.
+    verify : callable or None
+
+    Raises
+    ------
+    InvalidInputError
+        If the branching is none, or no rule verifies it on the models' device.
+    """
+
+    def __init__(
+        self,
+        models: list[Llama],
+        sampling: Sampling,
+        draft_sampling: Sampling,
+        clock: Callable[[], float],
+        branching: Sequence[int],
+        verify: Verify | None,
+    ) -> None:
+        drafts = len(models) > 1
+        self.models, self.clock = models, clock
+        self.shape = (prefix_tree(branching) if drafts else no_draft()).shape
+        self.branching = tuple(branching) if drafts else ()
+        self.sampling, self.draft_sampling = sampling, draft_sampling
+        self.length, self.nodes = len(self.branching), len(self.shape) - 1
+        self.slots = (self.nodes,) * len(models)
+        self.numbers_a_round = self.nodes + prod(self.branching) + self.length + 2 if drafts else 1
+        self.device, self.verify = models[0].device, verify
+        if verify is None and self.device.type != "cpu":
+            check_paths(self.branching)
+
+    @property
+    def bytes_a_text(self) -> int:
+        """Of the distributions after all slots, and of the draft's after those with children."""
+        return sum(count * size * kind.itemsize for count, size, kind in self._laws())
+
+    def steps(self) -> dict[str, Step]:
+        """One step, or three."""
+        if not self.length:
+            return {"plain": plain_step(self.models[0], self.sampling)}
+        target, draft = self.models
+        return {
+            "draft": draft_step(draft, self.draft_sampling, self.branching),
+            "target": target_step(target, self.sampling, self.branching),
+            "settle": settle,
+        }
+
+    def tensors(self, batch: int, context: int) -> tuple[Tensor, Drafted | None]:
+        """Uniform numbers, and where what is drafted is kept."""
+        numbers = torch.zeros(batch, self.numbers_a_round, dtype=torch.float64, device=self.device)
+        numbers.fill_(0.5)
+        if not self.length:
+            return numbers, None
+        p, q = (
+            torch.empty((batch, count, size), dtype=kind, device=self.device)
+            for count, size, kind in self._laws()
+        )
+        tokens = torch.empty((batch, self.nodes), dtype=torch.long, device=self.device)
+        drawing, verifying = numbers[:, : self.nodes], numbers[:, self.nodes :]
+        verify: Callable[[], TreeRound]
+        if self.verify is not None:
+            verify = partial(self.verify, p, q, tokens, verifying)
+        elif self.device.type == "cpu":
+            verify = verification_on_cpu(self.branching, p, q, tokens, numbers)
+        else:
+            verify = partial(verify_on_device, self.branching, p, q, tokens, verifying)
+        own = own_slots(self.shape, context, self.device)
+        return numbers, Drafted(tokens, q, p, drawing, own, verify)
+
+    def numbers(self, given: Any, state: RoundState) -> Iterator[Tensor]:
+        """Those that are given, checked, or a generator's."""
+        if isinstance(given, Iterator):
+            return _checked(given, state)
+        if given is not None:
+            is_a(given, torch.Generator, "numbers")
+            if given.device.type != self.device.type:
+                raise InvalidInputError(
+                    f"numbers is a generator on {given.device}: make one on {self.device}"
+                )
+        return _drawn(torch.empty_like(state.numbers), given)
+
+    def play(self, state: RoundState) -> None:
+        """Draft, score, verify, settle; or decode a token."""
+        begin = self.clock()
+        if not self.length:
+            state.steps["plain"](state.caches[0], state.progress, state.numbers)
+            state.took(begin, begin, *[self.clock()] * 3)
+            return
+        tokens, q, p, drawing, own, verify = state.kept
+        target_cache, draft_cache = state.caches
+        here = state.progress.text, state.progress.held, own
+        state.steps["draft"](draft_cache, *here, drawing, q, tokens)
+        drafted = self.clock()
+        state.steps["target"](target_cache, *here, tokens, p)
+        scored = self.clock()
+        found = verify()
+        verified = self.clock()
+        moving = [] if is_chain(self.branching) else state.caches
+        state.steps["settle"](moving, state.progress, *found)
+        state.took(begin, drafted, scored, verified, self.clock())
+
+    def _laws(self) -> list[tuple[int, int, torch.dtype]]:
+        """What a round keeps of each model: distributions, their tokens, and the type."""
+        if not self.length:
+            return []
+        parents = self.shape[1:]
+        kinds = [torch.promote_types(model.dtype, torch.float32) for model in self.models]
+        sizes = [model.vocab_size for model in self.models]
+        return list(zip((1 + len(parents), 1 + max(parents)), sizes, kinds, strict=True))
+
+
+def _drawn(numbers: Tensor, generator: torch.Generator | None) -> Iterator[Tensor]:
+    while True:
+        yield numbers.uniform_(generator=generator)
+
+
+def _checked(numbers: Iterator[Any], state: RoundState) -> Iterator[Tensor]:
+    """Numbers of each round, if they are such."""
+    shape = tuple(state.numbers.shape)
+    must = f"must be a float64 tensor of shape {shape}, in [0, 1), for each round"
+    for rounds, given in enumerate(numbers, start=1):
+        if not isinstance(given, Tensor):
+            raise InvalidInputError(f"numbers of round {rounds} are {given!r:.60}: there {must}")
+        if tuple(given.shape) != shape or given.dtype != torch.float64:
+            raise InvalidInputError(
+                f"numbers of round {rounds} have shape {tuple(given.shape)} and type "
+                f"{given.dtype}: there {must}"
+            )
+        if not bool(((given >= 0.0) & (given < 1.0)).all()):
+            odd = given[~((given >= 0.0) & (given < 1.0))][0].item()
+            raise InvalidInputError(f"numbers of round {rounds} hold {odd}: there {must}")
+        yield given
+    raise InvalidInputError(f"numbers ended before the texts: there {must}")
