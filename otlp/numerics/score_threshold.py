@@ -11,12 +11,21 @@ from typing import NamedTuple
 
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
-from otlp.numerics.score_chains import Score, cell_of, place_of, rise_in, slices
+from otlp.numerics.score_chains import (
+    NEGLIGIBLE,
+    Score,
+    cell_of,
+    place_of,
+    rise_in,
+    sliced,
+    slices,
+)
 from otlp.numerics.two_slice import (
     Clipped,
     balance,
     clipped,
     clipped_from_below,
+    shares,
     wanted_ratios,
 )
 
@@ -206,3 +215,28 @@ def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSpl
         return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
     up, down = balance(weight, p, q, below, above, low, high)
     return ScoreSplit(cell, offset, below, above, low, high, up, down)
+
+
+@compiled
+def child_score(
+    score: Score, found: ScoreSplit, wanted: float, q: float
+) -> tuple[Score, float, float]:
+    """Score and weight of a child, and the largest value of its score: -inf if it never wins.
+
+    Parameters
+    ----------
+    score, found : Score, ScoreSplit
+        Of the slot that the child fills, and how tokens share it.
+    wanted, q : float
+        The mass that the child wants, and its draft probability, as in `split`.
+    """
+    if found.low < found.high:
+        lower, upper = shares(wanted, q, found.low, found.high, found.up, found.down)
+        lower, upper = lower if lower > NEGLIGIBLE else 0.0, upper if upper > NEGLIGIBLE else 0.0
+        q *= lower * found.low + upper * found.high
+        if lower * found.low + upper * found.high <= NEGLIGIBLE:
+            return score, 0.0, -inf
+        lower, upper = lower / found.below, upper / found.above
+        bottom = exp(score.left[-1, 0]) * lower
+        score = sliced(score, found.cell, found.offset, bottom, lower, upper)
+    return score, 1.0 if wanted >= q else wanted / q, float(score.edges[-1])

@@ -40,8 +40,8 @@ from otlp.numerics.score_chains import (
     slices,
     win_quantile,
 )
-from otlp.numerics.score_threshold import split
-from otlp.numerics.two_slice import clipped_from_below, shares, skewed
+from otlp.numerics.score_threshold import child_score, split
+from otlp.numerics.two_slice import clipped_from_below, skewed
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,18 +105,9 @@ class Draws:
 
     def child(self, token: int) -> NodeState:
         """The state of a slot with this token."""
-        p, q = float(self.p[token]), float(self.q[token])
-        if self.flat:
-            return NodeState(self.score, next_weight(self.weight, p, self.share * q))
-        cell, offset, below, above, *means = self.split
-        lower, upper = shares(self.unit * p, q, *means)
-        lower, upper = (x if x > NEGLIGIBLE else 0.0 for x in (lower, upper))
-        ratio = lower * self.split.low + upper * self.split.high
-        if ratio <= NEGLIGIBLE:
-            return ELIMINATED
-        lower, upper = lower / below, upper / above
-        score = sliced(self.score, cell, offset, bottom(self.score) * lower, lower, upper)
-        return NodeState(score, next_weight(self.weight, p, self.share * q * ratio))
+        wanted, q = self.unit * float(self.p[token]), float(self.q[token])
+        score, weight, top = child_score(self.score, self.split, wanted, q)
+        return NodeState(score, weight) if top > -np.inf else ELIMINATED
 
 
 class Branch:

@@ -7,16 +7,16 @@ on one path block verification.
 
 from __future__ import annotations
 
-from math import exp, inf
+from math import inf
 
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
-from otlp.numerics.score_chains import NEGLIGIBLE, Score, drawn, powered, root_score, sliced
-from otlp.numerics.score_threshold import ScoreSplit, split
-from otlp.numerics.two_slice import shares, skewed
+from otlp.numerics.score_chains import drawn, powered, root_score
+from otlp.numerics.score_threshold import ScoreSplit, child_score, split
+from otlp.numerics.two_slice import skewed
 
 BLOCK = 256
 """Tokens that a draw steps over at once."""
@@ -52,21 +52,6 @@ def draw(weights: FloatArray, uniform: float) -> int:
         sums[block] = total(weights[BLOCK * block : BLOCK * (block + 1)])
     block, rest = _reached(sums, uniform * sums.sum())
     return BLOCK * block + _reached(weights[BLOCK * block : BLOCK * (block + 1)], rest)[0]
-
-
-@compiled
-def _child(score: Score, found: ScoreSplit, wanted: float, q: float) -> tuple[Score, float, float]:
-    """Score and weight of a child, and the largest value of its score: -inf if it never wins."""
-    if found.low < found.high:
-        lower, upper = shares(wanted, q, found.low, found.high, found.up, found.down)
-        lower, upper = lower if lower > NEGLIGIBLE else 0.0, upper if upper > NEGLIGIBLE else 0.0
-        q *= lower * found.low + upper * found.high
-        if lower * found.low + upper * found.high <= NEGLIGIBLE:
-            return score, 0.0, -inf
-        lower, upper = lower / found.below, upper / found.above
-        bottom = exp(score.left[-1, 0]) * lower
-        score = sliced(score, found.cell, found.offset, bottom, lower, upper)
-    return score, 1.0 if wanted >= q else wanted / q, float(score.edges[-1])
 
 
 @compiled
@@ -180,7 +165,7 @@ def verify_tree(
                 if first[child] == child:
                     token = tokens[child - 1]
                     wanted = weights[slot] * units[slot] * p[token]
-                    scores[child], weights[child], tops[child] = _child(
+                    scores[child], weights[child], tops[child] = child_score(
                         scores[slot], splits[slot], wanted, float(q[token])
                     )
             before, begin = begin, begin + width
