@@ -106,31 +106,28 @@ def _solve(
     own = scipy.sparse.identity(count, format="csr")
     # A(xy) - A(x) p(y | x) <= 0; for single tokens A(y) <= p(y)
     flow = own - scipy.sparse.csr_matrix((p[size:], (children, parents)), shape=(count, count))
-    # best[x] >= A(x) - s Q(x), best[x] >= sum of best over the children, best >= 0
+    # best[x] >= A(x) - s Q(x), best[x] >= sum of best over the children, best >= 0, for each slope
     inner = count // size - 1
     gather = scipy.sparse.csr_matrix(
         (np.ones(count - size), (parents, children)), shape=(inner, count)
     )
-    gather = gather - own[:inner]
-    top = scipy.sparse.csr_matrix(np.concatenate([np.ones(size), np.zeros(count - size)])[None])
-    blocks: list[list[scipy.sparse.spmatrix | None]] = [[flow] + [None] * len(slopes)]
-    bounds = [np.append(p[:size], np.zeros(count - size))]
-    for at, slope in enumerate(slopes):
-        for first, last, bound in (
-            (own, -own, slope * q),
-            (None, gather, np.zeros(inner)),
-            (None, top, np.array([_conjugate(slope, paths)])),
-        ):
-            row: list[scipy.sparse.spmatrix | None] = [first] + [None] * len(slopes)
-            row[at + 1] = last
-            blocks.append(row)
-            bounds.append(bound)
+    top = np.concatenate([np.ones(size), np.zeros(count - size)])[None]
+    each, every = scipy.sparse.identity(len(slopes)), np.ones((len(slopes), 1))
+    kron = scipy.sparse.kron
+    blocks = [
+        [flow, None],
+        [kron(every, own), -kron(each, own)],
+        [None, kron(each, gather - own[:inner])],
+        [None, kron(each, top)],
+    ]
+    tops = np.array([_conjugate(slope, paths) for slope in slopes])
+    bounds = [p[:size], np.zeros(count - size), np.kron(slopes, q), np.zeros(inner * len(slopes))]
     cost = np.zeros(count * (1 + len(slopes)))
     cost[:count] = -1.0
     found = scipy.optimize.linprog(
         cost,
         A_ub=scipy.sparse.bmat(blocks, format="csr"),
-        b_ub=np.concatenate(bounds),
+        b_ub=np.concatenate([*bounds, tops]),
         method="highs",
     )
     if found.x is None:
