@@ -41,25 +41,10 @@ ones;
 
 from typing import NoReturn
 
+from otlp.decode import drafting as _drafting
+from otlp.decode import verification as _verification
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
-from otlp.decode.drafting import (
-    Children,
-    Drafting,
-    RuledDrafting,
-    ShapedDrafting,
-    ShapeRule,
-    TopTree,
-    certain_tree,
-    delayed_paths,
-    hub_pairs,
-    iid_paths,
-    mixed_tree,
-    no_draft,
-    prefix_tree,
-    top_tree,
-    tree_shape,
-    without_replacement,
-)
+from otlp.decode.drafting import *  # noqa: F403
 from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.loop import Text, decode, rounds
 from otlp.decode.models.calibration import Calibration
@@ -73,86 +58,41 @@ from otlp.decode.models.tabular import TabularModel, random_pair
 from otlp.decode.models.text_model import TextModel
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
-from otlp.decode.verification import (
-    ALGORITHMS,
-    SEEDED,
-    Autoregressive,
-    Block,
-    BottomUp,
-    Equality,
-    GreedyMultipath,
-    Outcome,
-    Speculative,
-    TargetOnly,
-    TopDown,
-    Tournament,
-    Traversal,
-    TwoSlicePaths,
-    Verification,
-    find_verification,
-)
+from otlp.decode.verification import *  # noqa: F403
+from otlp.decode.verification import ALGORITHMS as ALGORITHMS
+from otlp.decode.verification import SEEDED as SEEDED
 from otlp.moved import elsewhere as _elsewhere
 
 __all__ = [
-    "ALGORITHMS",
-    "SEEDED",
-    "Autoregressive",
-    "Block",
-    "BottomUp",
+    *_drafting.__all__,
+    *_verification.__all__,
     "Calibration",
-    "Children",
     "Chooser",
     "Copying",
     "DraftTree",
-    "Drafting",
-    "Equality",
-    "GreedyMultipath",
     "GumbelMax",
     "Mixture",
     "Model",
     "NGram",
-    "Outcome",
     "Perturbed",
     "PromptLookup",
     "RandomChooser",
     "Round",
-    "RuledDrafting",
     "Sampling",
-    "ShapeRule",
-    "ShapedDrafting",
-    "Speculative",
     "TabularModel",
-    "TargetOnly",
     "Text",
     "TextModel",
     "TokenTree",
-    "TopDown",
-    "TopTree",
-    "Tournament",
     "Transform",
-    "Traversal",
-    "TwoSlicePaths",
-    "Verification",
-    "certain_tree",
     "check_pair",
     "check_round",
     "decode",
-    "delayed_paths",
     "enumerate_choices",
-    "find_verification",
-    "hub_pairs",
-    "iid_paths",
-    "mixed_tree",
     "multipath_optimum",
-    "no_draft",
     "play_round",
-    "prefix_tree",
     "random_pair",
     "rounds",
-    "top_tree",
-    "tree_shape",
     "with_shared_noise",
-    "without_replacement",
 ]
 
 
