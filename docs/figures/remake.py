@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "bench" / "global_res
 import otlp
 from otlp import captures
 from otlp.decode.cascades import Lossy, TokenCascade, TokenV3
-from otlp.lab import lossy_rules
 from otlp.numerics.power_slope import power_slope
+from otlp.studies import lossy_rules
 from otlp.studies.canvas import figure
 from otlp.studies.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, look
 

@@ -29,16 +29,6 @@ from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows
 
 
-def _refuse_lossy(_: click.Context, __: click.Parameter, given: bool) -> None:
-    """Say where the rules are that are not lossless."""
-    if given:
-        raise click.UsageError("rules that are not lossless are in 'otlp lab lossy' now")
-
-
-_GONE: Any = {"is_flag": True, "hidden": True, "expose_value": False, "callback": _refuse_lossy}
-_lossy_option = click.option("--lossy", **_GONE, help="It is 'otlp lab lossy' now.")
-
-
 @click.command(
     epilog="""\b
 Examples:
@@ -48,6 +38,7 @@ Examples:
   otlp compare --rows 160 --jobs 4                       four processes, the same numbers
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
   otlp compare --schemes iid,without-replacement --rules coupled,likeliest,recursive-rejection
+  otlp compare --schemes iid --n 1 --lossy      and typical acceptance, ensembles, cascades
   otlp compare --schemes iid --n 2 --rules mine.py:verify,k-seq      your own, audited first
 """
 )
@@ -57,7 +48,7 @@ Examples:
 @options.row_options()
 @options.schemes_option(",".join(SCHEMES))
 @options.own_rules_option(",".join(RULES))
-@_lossy_option
+@click.option("--lossy", is_flag=True, help="And what rules lose that are not lossless.")
 @options.time_limit_option(10.0)
 @options.jobs_option
 @options.json_option("Write the acceptance on every row to a file.")
@@ -69,6 +60,7 @@ def command(
     rows: int,
     schemes: tuple[str, ...],
     rules: tuple[str, ...],
+    lossy: bool,
     time_limit: float,
     jobs: int | None,
     json_path: Path | None,
@@ -91,6 +83,10 @@ def command(
     rejection without replacement, whose acceptance is estimated where a million sequences of
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
 
+    With --lossy a second table has, for rules that change the text on purpose, the total variation
+    and the KL divergence of their output, their acceptance with one draft, and alpha* + TV, which
+    none exceeds.
+
     A rule of yours is called as `otlp audit` calls it, in a process of its own.  It is audited on
     five tokens first, under each scheme and n, and marked ! where it is not lossless; then drafts
     are verified until half of the 95% interval is below .002, or for --time-limit seconds.  The
@@ -112,7 +108,14 @@ def command(
     for point, records in measure_all(own, source, grid):
         points.append(point)
         results += records
+    losses: list[dict[str, Any]] = []
+    if lossy:
+        from otlp.cli.losses import measure_losses, print_losses
+
+        with progress("lossy rules", len(chosen.numbers)) as step:
+            losses = measure_losses(source, cut, step)
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
+    content |= {"losses": losses} if lossy else {}
     write_result(json_path, "compare", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
@@ -121,6 +124,8 @@ def command(
     console.print(f"Mean acceptance: {chosen.title}")
     print_points(points, "n", _cell)
     _print_drafts(results)
+    if lossy:
+        print_losses(losses)
     console.print()
     chosen.say_truncations(chosen.truncations(**cut))
     note_missing(points)

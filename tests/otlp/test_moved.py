@@ -43,7 +43,3 @@ def test_a_name_that_never_was() -> None:
 @pytest.mark.parametrize("command", ["design", "tune", "audit-engine", "audit-server"])
 def test_a_command_that_moved_says_where(command: str) -> None:
     assert f"It is 'otlp lab {command}' now" in refused(command)
-
-
-def test_an_option_that_moved_says_where() -> None:
-    assert "in 'otlp lab lossy' now" in refused("compare", "--lossy")

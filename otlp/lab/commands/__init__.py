@@ -9,7 +9,6 @@ COMMANDS = {
     "tune": "Choose the fastest setting for a pair of models on this device.",
     "decode": "Decode with the setting that tune found.",
     "calibrate": "Fit how likely candidates under shared noise are to be the target's draw.",
-    "lossy": "Measure what rules lose that are not lossless, and what they accept for it.",
     "audit-engine": "Say whether the verifier of a serving engine is lossless.",
     "audit-server": "Say whether the texts of a running server are those of another.",
 }

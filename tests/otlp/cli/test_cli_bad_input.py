@@ -102,10 +102,6 @@ WORDS = {
         "/nowhere", ".", "--rows 0", "--races 0", "--temperature -1", "--temperature nan",
         "--temperature ,", "--seed -1", "--json .",
     ),
-    "lab lossy": (
-        "/nowhere", ".", "--rows 0", "--temperature 0", "--temperature nan", "--top-k -1",
-        "--top-p 2", "--draft-temperature 0", "--json .",
-    ),
     "lab decode": ("/nowhere", ".", "--tokens 0", "--seed x", "--json .", "--figure x"),
 }  # fmt: skip
 """Words that a command must refuse, or do, in words of its own."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import otlp
-from otlp.lab.lossy_rules import LOSSY_RULES, cactus, measure_loss, typical
+from otlp.studies.lossy_rules import LOSSY_RULES, cactus, measure_loss, typical
 from tests.otlp.cli.command import done
 
 
@@ -69,7 +69,7 @@ def test_typical_acceptance_by_hand() -> None:
 
 
 def test_the_table_of_losses(tmp_path: Path) -> None:
-    words = "lab lossy --rows 2 --top-k 20 --json"
+    words = "compare --rows 2 --n 1 --schemes iid --rules naive --top-k 20 --lossy --json"
     said = done(*words.split(), tmp_path / "found.json")
     assert "alpha* + TV" in said and "lossy-beta-1" in said
     found = json.loads((tmp_path / "found.json").read_text())["losses"]
