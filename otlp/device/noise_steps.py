@@ -153,7 +153,8 @@ def grow_step(
     model: Llama, sampling: Sampling, calibration: Calibration, shape: GrownShape
 ) -> Step:
     """The step that grows the tree by the noise, level by level."""
-    widths, count, most = shape.widths, shape.children, shape.drafting.nodes
+    widths, count = shape.widths, shape.children
+    most, least = shape.drafting.nodes, shape.drafting.least
     begins = [0]
     for width in widths[1:]:
         begins.append(begins[-1] + width)
@@ -197,7 +198,8 @@ def grow_step(
             ratios = laws_behind(model, sampling, hidden, text, held, prefixes).double()
             ratios = ratios / noise[:, level : level + 1]
             tokens, chances = candidates(ratios, count, calibration, sampling.temperature)
-            found = (worth[..., None] * chances).masked_fill(worth[..., None] < 0.0, NONE)
+            found = worth[..., None] * chances
+            found = found.masked_fill((worth[..., None] < 0.0) | (found < least), NONE)
             above = above[..., None].expand(-1, -1, count)
             pool.append((tokens.flatten(1), above.flatten(1), found.flatten(1)))
         _keep(grown, pool[1:], slots_of, shape.nodes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from otlp.checks import whole_number
+from otlp.checks import number, whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import check_slots
@@ -35,11 +35,14 @@ class TopTree(Drafting):
     width : int or None
         How many nodes of a level are expanded, each by so many tokens, as in EAGLE-2.  None
         expands whatever may be among the N.
+    least : float
+        Prefixes that are less likely are left out, so that trees have fewer than N nodes where the
+        draft is unsure, and none at all where it knows nothing.
 
     Raises
     ------
     InvalidInputError
-        If N is negative, or L or the width less than 1.
+        If N is negative, L or the width less than 1, or the least probability outside of [0, 1].
 
     Examples
     --------
@@ -56,12 +59,14 @@ class TopTree(Drafting):
     nodes: int
     most: int
     width: int | None = None
+    least: float = 0.0
 
     def __post_init__(self) -> None:
         check_slots(whole_number(self.nodes, "the number of nodes N", 0))
         whole_number(self.most, "the path length L")
         if self.width is not None:
             whole_number(self.width, "width")
+        number(self.least, "the least probability of a prefix", 0.0, 1.0)
 
     @property
     def length(self) -> int:
@@ -97,7 +102,7 @@ class TopTree(Drafting):
         level = [0] if self.nodes else []
         for _ in range(self.length):
             # a node outside the N most likely ones so far will not be among them later
-            keep = set(_most_likely(worth, self.nodes).tolist())
+            keep = set(self._most_likely(np.array(worth)).tolist())
             level = [node for node in level if node in keep or node == 0]
             level = sorted(level, key=lambda node: -worth[node])[:width]
             if not level:
@@ -122,11 +127,11 @@ class TopTree(Drafting):
         distributions: dict[int, FloatArray],
     ) -> DraftTree:
         """The tree of the nodes that are kept."""
-        kept = np.append(0, _most_likely(worth, self.nodes))
-        number = np.full(tokens.size, -1)
-        number[kept] = np.arange(kept.size)
-        tokens, above = tokens[kept], np.where(kept > 0, number[parents[kept]], -1)
-        found = {int(number[node]): q for node, q in distributions.items() if number[node] >= 0}
+        kept = np.append(0, self._most_likely(worth))
+        numbers = np.full(tokens.size, -1)
+        numbers[kept] = np.arange(kept.size)
+        tokens, above = tokens[kept], np.where(kept > 0, numbers[parents[kept]], -1)
+        found = {int(numbers[node]): q for node, q in distributions.items() if numbers[node] >= 0}
         draws = {
             node: below for node in sorted(found) if (below := np.flatnonzero(above == node)).size
         }
@@ -137,20 +142,20 @@ class TopTree(Drafting):
         slots = Slots(np.arange(kept.size), above, certain, np.zeros(kept.size, dtype=bool))
         return DraftTree(tokens, above, schemes, found, draws, slots)
 
+    def _most_likely(self, worth: FloatArray) -> IntArray:
+        """The nodes that are kept of these, in their own order; ties go to the first."""
+        order = 1 + np.argsort(-worth[1:], kind="stable")
+        best = np.sort(order[: self.nodes])
+        return best[worth[best] >= self.least]
 
-def _most_likely(worth: list[float] | FloatArray, count: int) -> IntArray:
-    """The most likely nodes below the root, in their own order; ties go to the first."""
-    order = 1 + np.argsort(-np.asarray(worth)[1:], kind="stable")
-    return np.sort(order[:count])
 
-
-def top_tree(nodes: int, length: int, width: int | None = None) -> TopTree:
+def top_tree(nodes: int, length: int, width: int | None = None, least: float = 0.0) -> TopTree:
     """Draft a deterministic tree of N nodes, the draft's most likely prefixes; see `TopTree`.
 
     Examples
     --------
     >>> from otlp import decode
     >>> decode.top_tree(4, 3)
-    TopTree(nodes=4, most=3, width=None)
+    TopTree(nodes=4, most=3, width=None, least=0.0)
     """
-    return TopTree(nodes, length, width)
+    return TopTree(nodes, length, width, least)

@@ -19,7 +19,9 @@ from otlp.decode import (
     Model,
     NGram,
     Perturbed,
+    RandomChooser,
     Sampling,
+    TextModel,
     Traversal,
     certain_tree,
     decode,
@@ -34,14 +36,14 @@ from otlp.decode import (
 )
 from otlp.decode.models.copying import Copying
 from otlp.decode.tree import ROOT
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.lab.calibrating import Races, race, together
 from otlp.lab.design.adaptive import adaptive_branching
 from otlp.numerics.exponentials import exponentials, noise_row, row_key
 from otlp.studies.decoding import Setting, measure
 from otlp.testing.plain_equality import candidates, exponential, verify_equality
-from tests.otlp.decode.markov_chains import chains
+from tests.otlp.decode.markov_chains import Markov, chains
 
 ALARM = 1e-6
 OTHERS = Calibration(1.0, 0.1, "t", "d")
@@ -111,6 +113,7 @@ def test_texts_follow_the_target_over_seeds() -> None:
 DRAFTINGS = {
     "tree": top_tree(5, 3),
     "chain": top_tree(3, 3, 1),
+    "threshold": top_tree(9, 4, least=0.15),
     "by rank": certain_tree([-1, 0, 0, 1, 1]),
     "whole tree": top_tree(12, 2),
     "mixed": mixed_tree([(1, 1), (0, 1)]),
@@ -126,7 +129,7 @@ SAMPLINGS = (
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_texts_are_those_of_plain_decoding(size: int, sampling: Sampling) -> None:
-    """Forty texts each, 1,000 in all."""
+    """Forty-five texts each, 1,125 in all."""
     for seed in range(5):
         draft, target = chains(size, seed, (size - 1,) if seed % 2 else ())
         target.sampling = sampling
@@ -139,6 +142,37 @@ def test_texts_are_those_of_plain_decoding(size: int, sampling: Sampling) -> Non
             # another seed of the draft's costs calls, not the text
             stranger = Perturbed(draft, seed + 100, Calibration(0.3, 0.0))
             assert number or text(stranger, pair[1], drafting, 7) == plain
+
+
+class Penalised(TextModel):
+    """A target whose next-token distribution depends on all of the text."""
+
+    def __init__(self, model: Markov, penalty: float, longest: int) -> None:
+        super().__init__(model.vocab_size, "penalised")
+        self.model, self.penalty, self.longest = model, penalty, longest
+
+    def distribution(self, text: IntArray) -> FloatArray:
+        seen = np.bincount(text, minlength=self.vocab_size)
+        row = self.model.distribution(text) / self.penalty**seen
+        # and no token stands three times in a row
+        row[text[-1]] *= np.unique(text[-self.longest :]).size > 1
+        found: FloatArray = row / row.sum()
+        return found
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+def test_penalties_on_the_target_alone_and_batches(size: int) -> None:
+    """Eight texts each; prompts of several lengths at once are as each by itself."""
+    draft, markov = chains(size, 20 + size)
+    target = Penalised(markov, 1.7, 2)
+    prompts = [np.arange(n) % size for n in (2, 3, 5, 4)]
+    for seed in range(2):
+        pair = with_shared_noise(draft, target, seed)
+        drafting = list(DRAFTINGS.values())[(size + seed) % len(DRAFTINGS)]
+        how: dict[str, Any] = {"drafting": drafting, "verification": Equality(), "ends": [0]}
+        texts = decode(pair[1], prompts, 9, np.random.default_rng(), draft=pair[0], **how)
+        for prompt, found in zip(prompts, texts, strict=True):
+            assert found.tokens.tolist() == write(pair[1], 9, prompt.tolist(), ends=[0])
 
 
 def test_a_text_goes_on_from_anywhere_and_depends_on_the_seed() -> None:
@@ -210,6 +244,28 @@ def test_chances_are_a_distribution_of_what_the_target_draws() -> None:
     ratios = draft.rows[3] / noise_row((0,), 1, 40)
     share = (ratios[kept[1]] / ratios[kept[0]]) ** (1 / 0.8)
     assert row[kept[1]] / row[kept[0]] == pytest.approx(share)
+
+
+def test_a_threshold_keeps_just_the_prefixes_that_reach_it() -> None:
+    """By the products of chances along all paths of two tokens."""
+    draft, _ = chains(6, 3)
+    sizes, chooser = [], RandomChooser(np.random.default_rng())
+    for seed in range(6):
+        perturbed = Perturbed(draft, seed)
+        perturbed.start(np.array([0]))
+        whole = top_tree(42, 2).draft(perturbed, chooser)
+        chances = np.ones(len(whole))
+        for node in range(1, len(whole)):
+            above = int(whole.parents[node])
+            chances[node] = chances[above] * whole.distributions[above][whole.tokens[node]]
+        tree = top_tree(42, 2, least=0.1).draft(perturbed, chooser)
+        wanted = {tuple(whole.path(node)) for node in np.flatnonzero(chances >= 0.1)}
+        assert {tuple(tree.path(node)) for node in range(len(tree))} == wanted
+        sizes.append(len(wanted))
+    assert min(sizes) < max(sizes) < 43
+    assert len(top_tree(9, 3, least=1.0).draft(perturbed, chooser)) == 1
+    with pytest.raises(InvalidInputError, match="least probability of a prefix"):
+        top_tree(4, 2, least=1.5)
 
 
 def test_a_scale_is_found_again() -> None:

@@ -36,6 +36,7 @@ DRAFTINGS = {
     "narrow tree": top_tree(8, 4, 2),
     "whole tree": top_tree(12, 2),
     "one level": top_tree(4, 1),
+    "threshold": top_tree(8, 4, 3, least=0.1),
 }
 SAMPLINGS = (
     Sampling(), Sampling(0.4), Sampling(2.0, top_k=2), Sampling(top_p=0.7), Sampling(0.0),
@@ -56,7 +57,7 @@ def test_a_batch_of_texts_is_that_of_plain_decoding(vocab: int) -> None:
         seeds = [(number, vocab, row) for row in range(8)]
         options = {"sampling": sampling, "ends": [vocab - 1] if number % 2 else []}
         options["verification"] = Equality(Calibration(0.5, 0.3) if number < 3 else None)
-        drafting = list(DRAFTINGS.values())[(number + vocab) % 5]
+        drafting = list(DRAFTINGS.values())[(number + vocab) % 6]
         loop = uncompiled(*small(vocab), drafting=drafting, draft_temperature=0.7, **options)
         found = loop.decode(prompts, 9, seeds)
         plain = uncompiled(small(vocab)[0], **options).decode(prompts, 9, seeds)
@@ -71,6 +72,7 @@ def test_a_batch_of_texts_is_that_of_plain_decoding(vocab: int) -> None:
         (64, "tree", Sampling()),
         (64, "chain", Sampling(1.3)),
         (64, "narrow tree", Sampling(0.7, 5)),
+        (3, "threshold", Sampling(0.6)),
         (6, "whole tree", Sampling(1.0, 2)),
         (2, "whole tree", Sampling()),
         (5, "tree", Sampling(0.8, None, 0.7)),
