@@ -38,12 +38,13 @@ from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts
 from otlp.data.whole_file import whole_file
 from otlp.decode.models.copying import SHARES
-from otlp.decode.models.frequent_draft import load_frequent_draft, write_frequent_draft
+from otlp.decode.models.frequent_draft import load_frequent_draft
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, load_model
 from otlp.decode.tree import TokenTree
 from otlp.device.copying import copied_logits
+from otlp.lab.frequent_drafts import write_frequent_draft
 
 MEASURED, WIDE, TEXTS = 64, 4096, 4
 """Tokens of a text that is measured on, the likeliest ones that are known of the target, and texts

@@ -29,14 +29,6 @@ def check_floats(values: object, name: str, ndim: int | None = None) -> None:
         )
 
 
-def check_flags(flags: object, name: str, shape: tuple[int, ...]) -> None:
-    """Raise `InvalidInputError` unless `flags` is a dense tensor of bool of this shape."""
-    _check_type(flags, name, (torch.bool,))
-    assert isinstance(flags, Tensor)
-    if tuple(flags.shape) != tuple(shape):
-        raise InvalidInputError(f"{name} has shape {tuple(flags.shape)}: it must be {tuple(shape)}")
-
-
 def check_tokens(tokens: object, name: str, axes: str) -> None:
     """Raise `InvalidInputError` unless `tokens` is a dense integer tensor with these axes.
 

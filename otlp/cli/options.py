@@ -292,7 +292,6 @@ scheme_option = _option(
 schemes_option = _option(
     "--schemes", ListOf(click.Choice(list(SCHEMES))), "How the n tokens are drafted, each in turn."
 )
-rules_option = _option("--rules", _NAMES, "Solvers by their names.")
 own_rules_option = _option(
     "--rules",
     ListOf(RuleName()),

@@ -72,6 +72,23 @@ def _printed_to() -> Iterator[os.stat_result]:
             yield os.fstat(descriptor)
 
 
+def locked(opened: int) -> bool:
+    """Whether nobody else holds the lock of an open file or folder, which is then held here.
+
+    It goes when what is open is closed.  Where the system, or the folder, has no locks, nobody
+    holds any.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
+
+
 @contextmanager
 def writing_to(place: str | os.PathLike[str]) -> Iterator[None]:
     """Say in words why a capture cannot be written there."""

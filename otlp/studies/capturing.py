@@ -22,7 +22,7 @@ import numpy.typing as npt
 from otlp.checks import whole_number
 from otlp.data.capture_file import read_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
-from otlp.data.whole_file import is_temporary, whole_file, writing_to
+from otlp.data.whole_file import is_temporary, locked, whole_file, writing_to
 from otlp.decode.drafting import no_draft
 from otlp.decode.loop import rounds, start
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -310,7 +310,7 @@ def _alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unusable(folder, error) from error
     try:
-        _lock(folder, held)
+        _check_alone(folder, held)
         try:
             yield
         finally:
@@ -320,17 +320,10 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _lock(folder: Path, held: int) -> None:
-    try:
-        import fcntl
-
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(held), os.stat(folder)):
+def _check_alone(folder: Path, opened: int) -> None:
+    with suppress(FileNotFoundError):  # it was removed with the end of a capture meanwhile
+        if locked(opened) and os.path.samestat(os.fstat(opened), os.stat(folder)):
             return
-    except (BlockingIOError, FileNotFoundError):
-        pass  # it is held, or was removed with the end of a capture meanwhile
-    except (ImportError, OSError):
-        return  # no locks on this system, or in this folder
     raise CaptureError(
         f"{folder}: another process is writing this capture: wait for it, or choose another output"
     )

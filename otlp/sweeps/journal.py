@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from otlp.data.whole_file import locked
 from otlp.errors import JournalError
 
 Entry = dict[str, Any]
@@ -119,7 +120,11 @@ class Journal:
             # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
             file = open(self.path, "ab", buffering=0)
             try:
-                self._lock(file)
+                if not locked(file.fileno()):
+                    raise JournalError(
+                        f"{self.path}: another process is writing this journal: wait for it, or "
+                        "name another file"
+                    )
                 with suppress(FileNotFoundError):
                     # else another took the name between, and it is that one to be locked
                     if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
@@ -128,19 +133,6 @@ class Journal:
                 file.close()
                 raise
             file.close()
-
-    def _lock(self, file: FileIO) -> None:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JournalError(
-                f"{self.path}: another process is writing this journal: wait for it, or name "
-                "another file"
-            ) from None
-        except (ImportError, OSError):
-            pass  # no locks on this system, or in this folder
 
     def _check(self, wanted: Entry) -> int:
         """Compare the heading with what is wanted, and return where it ends."""

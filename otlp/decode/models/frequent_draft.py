@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -73,37 +73,6 @@ def is_frequent_draft(folder: str | Path) -> bool:
 def tokenizer_hash(tokenizer: Any) -> str:
     """SHA-256 of a tokenizer's vocabulary."""
     return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
-
-
-def write_frequent_draft(
-    folder: Path, config: LlamaConfig, tensors: dict[str, Tensor], target: HuggingFaceModel
-) -> None:
-    """Write a draft for a target in bfloat16.
-
-    Parameters
-    ----------
-    folder : Path
-    config : LlamaConfig
-        Of the layers; its vocabulary and its width are the target's.
-    tensors : dict of Tensor
-        The layers and the last norm, named as in `LlamaModel`; `kept`, shape (K,), the tokens of
-        the head; `back`, shape (width, width): the head's weight is the embedding of `kept`
-        times it.
-    target : HuggingFaceModel
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    said = config.to_dict() | {
-        "model_type": KIND,
-        "target": target.name,
-        "tokenizer_sha256": target.tokenizer and tokenizer_hash(target.tokenizer),
-    }
-    (folder / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-    stored = {
-        name: (tensor.int() if name == "kept" else tensor.bfloat16()).contiguous()
-        for name, tensor in tensors.items()
-    }
-    save_file(stored, folder / "model.safetensors")
-    (folder / "model.safetensors").chmod(0o644)
 
 
 def load_frequent_draft(

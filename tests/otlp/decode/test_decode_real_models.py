@@ -23,9 +23,9 @@ from tests.tiny_models import SIZE, tiny
 torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers")
 
-from otlp.decode.models.frequent_draft import write_frequent_draft  # noqa: E402
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.models.loading import TRAINED_PAIR, load_draft, load_model  # noqa: E402
+from otlp.lab.frequent_drafts import write_frequent_draft  # noqa: E402
 
 KEPT = list(range(0, SIZE, 3))
 WIDTH = 32
