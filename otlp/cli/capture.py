@@ -12,9 +12,10 @@ from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, warn, write_result
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.loading import is_network
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
-from otlp.studies.capturing import capture, parts_folder
+from otlp.studies.capturing import capture, check_output, parts_folder
 
 
 @click.command(
@@ -51,13 +52,15 @@ def command(
     With --top-logprobs, acceptances are bounded where tokens are missing: the commands say by how
     much.
     """
-    cuts = (asked[name] for name in ("temperature", "sampling_top_k", "sampling_top_p"))
-    sampling = Sampling(*cuts)
-    (draft, target), prompts = models.ready(sampling)
-    if not isinstance(draft, HuggingFaceModel):
+    check_output(output)
+    if not is_network(models.draft):
         raise InvalidInputError(
             f"--draft {models.draft} is no network: a capture holds the logits of two networks"
         )
+    cuts = (asked[name] for name in ("temperature", "sampling_top_k", "sampling_top_p"))
+    sampling = Sampling(*cuts)
+    (draft, target), prompts = models.ready(sampling)
+    assert isinstance(draft, HuggingFaceModel)
     try:
         with progress("capturing", len(prompts)) as step:
             made = capture(

@@ -184,7 +184,7 @@ def capture(
     The parts go when all are joined; files of another's making in their folder stay.  While it is
     interrupted, each part is a capture file.
     """
-    _is_done(Path(path))
+    check_output(Path(path))
     if not prompts:
         raise InvalidInputError("prompts is empty: give at least one")
     whole_number(steps, "steps")
@@ -206,7 +206,7 @@ def _capture(
     progress: Callable[[], None],
 ) -> Capture:
     """Write the passages that are not there yet, and then the capture."""
-    folder, done, top_logprobs = parts_folder(path), _is_done(path), plan["top_logprobs"]
+    folder, done, top_logprobs = parts_folder(path), check_output(path), plan["top_logprobs"]
     _begin(folder, plan)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
@@ -231,8 +231,8 @@ def _capture(
     return load(path)
 
 
-def _is_done(path: Path) -> bool:
-    """Whether a capture is there that lacks its end alone; another one is refused."""
+def check_output(path: Path) -> bool:
+    """Refuse a file that is there; but say whether it is a capture that lacks its end alone."""
     done = path.exists()
     if done and not (parts_folder(path) / PLAN).exists():
         raise CaptureError(f"{path}: is there already; choose another name or delete it")

@@ -69,6 +69,7 @@ class CachedModel(Model):
         self.calls = 0
         self.tree_attention = False
         self.slides = False
+        self._kept = 0
         self.reset()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CachedModel:
@@ -84,8 +85,12 @@ class CachedModel(Model):
 
     @property
     def vocab_size(self) -> int:
-        """Vocabulary size V: the width of the logits."""
-        return int(self.model.config.get_text_config().vocab_size)
+        """Vocabulary size V: the width of the logits, or what `keep_tokens` left of it."""
+        return self._kept or int(self.model.config.get_text_config().vocab_size)
+
+    def keep_tokens(self, size: int) -> None:
+        """Cut the logits to the first `size`: the tokens behind have probability 0."""
+        self._kept = size
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -262,7 +267,7 @@ class CachedModel(Model):
                 position_ids=self.tensor(places).expand(len(ids), -1),
                 use_cache=True,
                 **given,
-            ).logits[:, wanted]
+            ).logits[:, wanted, : self.vocab_size]
             self.calls += 1
             found: npt.NDArray[np.float32] = logits.float().cpu().numpy()
         return found

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from otlp.decode.models.copying import Copying
 from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.mixture import Mixture
-from otlp.decode.models.model import Model, Sampling, check_pair
+from otlp.decode.models.model import Model, Sampling, check_sizes
 from otlp.decode.models.n_gram import NGram
 from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.decode.models.weights import check_weights, reason_of
 from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError, SizeLimitError
+from otlp.timing import LOGGER
 
 TRAINED_PAIR = ("trained:target", "trained:draft")
 """Names of the pair that ships with the package: target and draft."""
@@ -34,6 +35,17 @@ WHAT_TO_GIVE = (
 )
 
 MISSING = 'language models need torch and transformers: pip install -e ".[decode]"'
+
+
+class _Files(NamedTuple):
+    """What a network's files say of its vocabulary."""
+
+    name: str
+    vocab_size: int
+    tokenizer: Any
+
+
+Tokenized: TypeAlias = HuggingFaceModel | _Files
 
 
 def load_model(
@@ -140,8 +152,12 @@ def load_pair(
     Raises
     ------
     InvalidInputError
-        If their vocabularies or tokenizers differ, and whatever `load_model` raises.
+        If their vocabularies or tokenizers differ, but for padding; and whatever `load_model`
+        raises.
     """
+    draft_files, target_files = _files(draft), _files(target)
+    if draft_files and target_files and not _padding(draft_files, target_files):
+        check_tokenizers(draft_files, target_files)  # before weights are read
     found = load_model(target, device=device, dtype=dtype, sampling=sampling)
     return load_draft(draft, found, device=device, dtype=dtype, sampling=sampling), found
 
@@ -240,6 +256,7 @@ def _drafting_model(
             )
         return load_frequent_draft(folder, target, sampling, source)
     network = load_model(source, device=device, dtype=dtype, sampling=sampling)
+    cut_padding(network, target)
     check_tokenizers(network, target)
     return network
 
@@ -282,7 +299,61 @@ def find_model(source: str) -> str:
     return source
 
 
-def check_tokenizers(draft: HuggingFaceModel, target: HuggingFaceModel) -> None:
+def _files(source: str) -> _Files | None:
+    """The vocabulary of a network's folder, without its weights; None if the source is no such."""
+    if not is_network(source) or source.endswith(".gguf") or source == SMOLLM2:
+        return None
+    try:
+        import transformers
+
+        folder = find_model(source)
+        config: Any = transformers.AutoConfig.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        return _Files(source, int(config.get_text_config().vocab_size), tokenizer)
+    except Exception:  # any bytes may be in them; whoever loads the model says what is wrong
+        return None
+
+
+def is_network(source: str) -> bool:
+    """Whether a draft of this name is a network of its own; see `load_draft`."""
+    if source.startswith((COPYING, CORPUS)) or source in ("lookup", "ngram"):
+        return False
+    try:
+        from otlp.decode.models.frequent_draft import is_frequent_draft
+    except ImportError as error:
+        raise EngineNotFoundError(MISSING) from error
+    return len(_parts(source)) == 1 and not is_frequent_draft(find_model(source))
+
+
+def _padding(draft: Tokenized, target: Tokenized) -> int:
+    """How many tokens two models have in common, if they differ in padding alone; else 0."""
+    least = min(draft.vocab_size, target.vocab_size)
+    if draft.vocab_size == target.vocab_size or not (draft.tokenizer and target.tokenizer):
+        return 0
+    known = target.tokenizer.get_vocab()
+    fits = draft.tokenizer.get_vocab() == known and max(known.values()) < least
+    return least if fits else 0
+
+
+def cut_padding(draft: HuggingFaceModel, target: HuggingFaceModel) -> None:
+    """Cut the logits of two models over one tokenizer to the narrower, and say so.
+
+    Published pairs are padded to different widths.  What is cut are ids that the tokenizer does
+    not have: they are taken to have probability 0 in both models.  Models that differ in more are
+    left as they are, for `check_tokenizers` to refuse.
+    """
+    kept = _padding(draft, target)
+    if kept:
+        LOGGER.warning(
+            f"{draft.name} has {draft.vocab_size:,} logits and {target.name} "
+            f"{target.vocab_size:,}, over one tokenizer: {kept:,} are kept, and the padding behind "
+            "them is taken to have probability 0 in both"
+        )
+        for model in (draft, target):
+            model.keep_tokens(kept)
+
+
+def check_tokenizers(draft: Tokenized, target: Tokenized) -> None:
     """Refuse two models whose token ids do not mean the same.
 
     Raises
@@ -290,7 +361,7 @@ def check_tokenizers(draft: HuggingFaceModel, target: HuggingFaceModel) -> None:
     InvalidInputError
         If the vocabulary sizes differ, or the tokenizers; says which token differs.
     """
-    check_pair(draft, target)
+    check_sizes(draft, target)
     if draft.tokenizer is None or target.tokenizer is None:
         return
     ours, theirs = draft.tokenizer.get_vocab(), target.tokenizer.get_vocab()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +161,18 @@ class Model(ABC):
         """
 
 
+class Sized(Protocol):
+    """What has a name and a vocabulary size V."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+
+
 def check_pair(draft: Model, target: Model) -> None:
     """Refuse a draft and a target model over different vocabularies.
 
@@ -180,6 +193,11 @@ def check_pair(draft: Model, target: Model) -> None:
     """
     is_a(draft, Model, "the draft model")
     is_a(target, Model, "the target model")
+    check_sizes(draft, target)
+
+
+def check_sizes(draft: Sized, target: Sized) -> None:
+    """Refuse two models, or what is known of them, of different vocabulary sizes."""
     if draft.vocab_size != target.vocab_size:
         raise InvalidInputError(
             f"the draft model {draft.name} has {draft.vocab_size} tokens and the target model "

@@ -91,3 +91,12 @@ def test_sizes_have_units(words: str, size: int) -> None:
 def test_no_sizes_are_refused(words: str) -> None:
     with pytest.raises(click.BadParameter):
         ByteCount().convert(words, None, None)
+
+
+def test_what_a_capture_cannot_be_is_said_before_models_are_loaded(tmp_path: Path) -> None:
+    there = tmp_path / "there.safetensors"
+    there.write_bytes(b"mine")
+    none = "--target /nowhere", "--device tpu9"
+    assert "is there already" in refused("capture", there, *" ".join(none).split())
+    new = tmp_path / "new.safetensors"
+    assert "is no network" in refused("capture", new, "--draft", "lookup", *none[0].split())

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
@@ -17,7 +18,13 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
-from otlp.decode.models.loading import TRAINED_PAIR, find_model, load_model  # noqa: E402
+from otlp.decode.models.loading import (  # noqa: E402
+    TRAINED_PAIR,
+    find_model,
+    load_model,
+    load_pair,
+)
+from otlp.decode.tree import TokenTree  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
@@ -114,3 +121,43 @@ def test_a_model_that_overflows_is_told_its_precision() -> None:
 def test_half_of_a_surrogate_pair_is_named(text: str, trained: tuple[Any, Any]) -> None:
     with pytest.raises(InvalidInputError, match=r"U\+D[8C][03][0D]"):
         trained[0].encode(text)
+
+
+@pytest.mark.parametrize("padded", TRAINED_PAIR)
+def test_padding_of_a_pair_is_cut_and_said(padded: str, tmp_path: Path, caplog) -> None:
+    wide = load_model(padded, device="cpu")
+    wide.model.resize_token_embeddings(4160, mean_resizing=False)
+    with torch.no_grad():
+        head = wide.model.get_output_embeddings().weight
+        head[4096:] = head[:64]  # as likely as tokens that there are
+    wide.model.save_pretrained(tmp_path)
+    wide.tokenizer.save_pretrained(tmp_path)
+    names = {"target": TRAINED_PAIR[0], "draft": TRAINED_PAIR[1]}
+    names[padded.removeprefix("trained:")] = str(tmp_path)
+    pair = load_pair(**names, device="cpu")
+    assert "4,096 are kept, and the padding" in caplog.text
+    for model, source in zip(pair, TRAINED_PAIR[::-1], strict=True):
+        plain = load_model(source, device="cpu")
+        tree = TokenTree(np.array([-1, 17]), np.array([-1, 0]))
+        for one in (model, plain):
+            one.start(np.array([300, 301]))
+        found, expected = (one.distributions(tree, np.arange(2)) for one in (model, plain))
+        assert found.shape == (2, 4096)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_other_sizes_than_padding_are_refused(tmp_path: Path) -> None:
+    short = load_model(TRAINED_PAIR[1], device="cpu")
+    short.model.resize_token_embeddings(4000)
+    short.model.save_pretrained(tmp_path)
+    short.tokenizer.save_pretrained(tmp_path)  # which knows 4,096
+    with pytest.raises(InvalidInputError, match="4000 tokens and the target"):
+        load_pair(str(tmp_path), device="cpu")
+
+
+def test_other_vocabularies_are_refused_before_weights_are_read(tmp_path: Path) -> None:
+    folder = shutil.copytree(find_model(TRAINED_PAIR[1]), tmp_path / "draft")
+    configured(vocab_size=4000)(folder)
+    (folder / "model.safetensors").write_bytes(b"")  # whoever reads it fails
+    with pytest.raises(InvalidInputError, match="4000 tokens and the target"):
+        load_pair(str(folder), device="cpu")
