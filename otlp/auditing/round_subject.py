@@ -78,13 +78,14 @@ class RoundSubject(Subject):
             tokens = (tokens + turns[:, None]) % size
             p, q = (np.take_along_axis(laws, names, axis=2) for laws in (p, q))
         given = self.drafts.present(tokens.copy(), p, q)
+        read = partial(output_of, most=len(self.target), size=size)
         if self.batch is None:
-            return [self._output(call(self.rule, *row, rng)) for row in zip(*given, strict=True)]
+            return [read(call(self.rule, *row, rng)) for row in zip(*given, strict=True)]
         answer = call(self.rule, *given, rng)
         if isinstance(answer, Failure):
             return [answer] * len(tokens)
         try:
-            outputs = [self._output(row) for row in answer]
+            outputs = [read(row) for row in answer]
         except TypeError:
             outputs = []
         if len(outputs) != len(tokens):
@@ -95,27 +96,6 @@ class RoundSubject(Subject):
             else tuple((token - turn) % size for token in output)
             for output, turn in zip(outputs, turns.tolist(), strict=True)
         ]
-
-    def _output(self, row: Any) -> Output:
-        """The tokens of a row, without the padding at its end."""
-        if isinstance(row, Failure):
-            return row
-        try:
-            tokens = np.asarray(row)
-        except Exception:
-            return Failure(f"returns {one_line(row)}, which is no list of tokens")
-        if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
-            return Failure(f"returns {one_line(row)}, which is no list of tokens")
-        kept = tokens[: np.argmax(tokens == PADDING)] if (tokens == PADDING).any() else tokens
-        if (tokens[kept.size :] != PADDING).any():
-            return Failure(f"returns {tokens.tolist()}, with tokens behind the padding")
-        if not 1 <= kept.size <= len(self.target):
-            return Failure(f"returns {kept.size} tokens, not 1 to {len(self.target)}")
-        if not ((kept >= 0) & (kept < self.vocab_size)).all():
-            return Failure(
-                f"returns {kept.tolist()}, outside the vocabulary [0, {self.vocab_size})"
-            )
-        return tuple(kept.tolist())
 
     def compare_drafts(
         self, drafted: Mapping[tuple[int, ...], float], tolerance: float
@@ -147,6 +127,26 @@ class RoundSubject(Subject):
             example=first_of(listed, (mass <= 0.0) & (counts > 0)),
             tests={"drafted tokens": test},
         )
+
+
+def output_of(row: Any, most: int, size: int) -> Output:
+    """The tokens of what a rule returns, without padding: at most so many, below V."""
+    if isinstance(row, Failure):
+        return row
+    try:
+        tokens = np.asarray(row)
+    except Exception:
+        return Failure(f"returns {one_line(row)}, which is no list of tokens")
+    if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
+        return Failure(f"returns {one_line(row)}, which is no list of tokens")
+    kept = tokens[: np.argmax(tokens == PADDING)] if (tokens == PADDING).any() else tokens
+    if (tokens[kept.size :] != PADDING).any():
+        return Failure(f"returns {tokens.tolist()}, with tokens behind the padding")
+    if not 1 <= kept.size <= most:
+        return Failure(f"returns {kept.size} tokens, not 1 to {most}")
+    if not ((kept >= 0) & (kept < size)).all():
+        return Failure(f"returns {kept.tolist()}, outside the vocabulary [0, {size})")
+    return tuple(kept.tolist())
 
 
 def round_subject(

@@ -126,7 +126,7 @@ def command(
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
         found = CommandRule(program, uniforms) if program else _named(audited)
         if length is not None:
-            return _rounds(found, n, length, vocab_size or 3, seed, judged, report_progress), ""
+            return audit_paths(found, n, length, vocab_size or 3, seed, judged, report_progress), ""
         if made_up:
             p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
             q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
@@ -183,7 +183,7 @@ def _audited(rule: str | None, program: str | None, uniforms: int, length: int |
     return str(rule or program)
 
 
-def _rounds(
+def audit_paths(
     rule: Any, n: int, length: int, size: int, seed: int, judged: Mapping[str, Any], progress: Any
 ) -> AuditReport:
     """The audit of rounds over n paths, on made-up models."""

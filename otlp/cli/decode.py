@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 from rich.table import Table
@@ -14,11 +15,12 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.own_verification import audit_first, with_own_rules
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.verification import ALGORITHMS, SEEDED
+from otlp.decode.verification import ALGORITHMS, SEEDED, Equality, Verification
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record
@@ -43,15 +45,16 @@ Examples:
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
   otlp decode --algorithms equality --paths 2 --length 4    drafts that share the target's noise
+  otlp decode --algorithms block,mine.py:verify --paths 1    a rule of yours, audited first
   otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
 @model_options(limit=4)
 @click.option(
     "--algorithms",
-    type=ListOf(click.Choice([*ALGORITHMS, *SEEDED])),
+    type=ListOf(options.OwnOr(click.Choice([*ALGORITHMS, *SEEDED]))),
     default=DEFAULT,
-    help="Verification algorithms by their names.",
+    help="Verification algorithms by their names, and rules of yours as FILE.py:FUNCTION.",
 )
 @click.option(
     "--calibration",
@@ -84,14 +87,18 @@ def command(
     the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
     target's distribution. Equality drafts a tree of K L nodes that knows the noise of its target's
     draws; for one seed its text is that of plain decoding with this noise.
+
+    A rule of yours verifies K i.i.d. paths as `otlp audit --length` calls it; it is audited for its
+    K and L first, on three tokens, and refused if it is not lossless. The file is run.
     """
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
-    settings, reasons = find_settings(algorithms, paths, length)
+    rules: dict[str, Verification] = {**with_own_rules(algorithms)}
     if calibration is not None:
         if "equality" not in algorithms:
             raise InvalidInputError("--calibration is for the algorithm equality: name it, too")
-        fitted = Calibration.read(calibration)
-        settings = [replace(one, calibration=fitted) for one in settings]
+        rules["equality"] = Equality(Calibration.read(calibration))
+    settings, reasons = find_settings(algorithms, paths, length, rules=rules)
+    audit_first(settings)
     pair, prompts = models.ready(samplings[0])
     decode(
         pair,
@@ -153,12 +160,13 @@ def find_settings(
     paths: Sequence[int],
     length: Sequence[int],
     branching: tuple[int, ...] = (),
+    rules: Mapping[str, Verification] = MappingProxyType({}),
 ) -> tuple[list[Setting], list[str]]:
     """Settings that algorithms take, the baseline first, and why others are left out."""
     settings, reasons = [Setting(BASELINE, 1, 1)], []
     drafting = [name for name in algorithms if name != BASELINE]
     for level, name, count in product(length, drafting, paths):
-        setting = Setting(name, count, level, branching=branching)
+        setting = Setting(name, count, level, branching=branching, rule=rules.get(name))
         try:
             capability = setting.verification.supports(setting.drafting)
         except UnsupportedProblemError as error:

@@ -76,7 +76,7 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 
 class RuleName(SolverName):
-    """The name of a solver, or FILE.py:FUNCTION, which is read later."""
+    """The name of a solver, or of an equality with the target's draw."""
 
     name = "rule"
 
@@ -84,14 +84,29 @@ class RuleName(SolverName):
         """Refuse a name that is none."""
         from otlp.studies.compare import EQUALITIES
 
+        return value if value in EQUALITIES else super().convert(value, param, ctx)
+
+
+class OwnOr(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """FILE.py:FUNCTION, which is read later, or what another type takes."""
+
+    def __init__(self, named: click.ParamType) -> None:  # type: ignore[type-arg, unused-ignore]
+        self.named, self.name = named, named.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse a file that is not there, and a name that is none."""
         file, _, function = str(value).rpartition(":")
-        if value in EQUALITIES:
-            return str(value)
         if not file or not function:
-            return super().convert(value, param, ctx)
+            return str(self.named.convert(value, param, ctx))
         if file.endswith(".py") and not Path(file).is_file():
             self.fail(f"there is no file {file}: write FILE.py:FUNCTION", param, ctx)
         return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so."""
+        return self.named.shell_complete(ctx, param, incomplete)
 
 
 class Positive(click.FloatRange):
@@ -294,7 +309,7 @@ schemes_option = _option(
 )
 own_rules_option = _option(
     "--rules",
-    ListOf(RuleName()),
+    ListOf(OwnOr(RuleName())),
     "Solvers by their names, coupled and likeliest, and rules of yours as FILE.py:FUNCTION.",
 )
 solvers_option = _option("--solvers", _NAMES, "Solvers by their names.", unset="all")

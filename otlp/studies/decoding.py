@@ -17,10 +17,9 @@ import numpy as np
 
 from otlp.decode.drafting import Drafting, prefix_tree
 from otlp.decode.loop import Text, decode
-from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.model import Model
 from otlp.decode.round import check_round
-from otlp.decode.verification import Equality, Verification, find_verification
+from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
@@ -34,8 +33,8 @@ class Setting:
     """What is measured: an algorithm by name, K paths of length L, and the temperature.
 
     The temperature is a label; the models' `Sampling` is what decides.  A prefix tree of K paths
-    goes by the children of each token by depth, its branching.  The calibration is for `equality`;
-    by default that of the pair, if it ships.
+    goes by the children of each token by depth, its branching.  A rule stands in place of the
+    algorithm of this name.
     """
 
     algorithm: str
@@ -43,7 +42,7 @@ class Setting:
     length: int
     temperature: float = 1.0
     branching: tuple[int, ...] = ()
-    calibration: Calibration | None = None
+    rule: Verification | None = None
 
     @property
     def verification(self) -> Verification:
@@ -54,10 +53,7 @@ class Setting:
         InvalidInputError
             If no algorithm has this name.
         """
-        found = find_verification(self.algorithm)
-        if self.calibration is not None and isinstance(found, Equality):
-            return Equality(self.calibration)
-        return found
+        return self.rule or find_verification(self.algorithm)
 
     @property
     def drafting(self) -> Drafting:

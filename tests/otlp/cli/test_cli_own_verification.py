@@ -1,0 +1,84 @@
+"""``otlp decode`` with rules of a file: audited first, then verified with as their names say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otlp.decode import Block, iid_paths, random_pair
+from otlp.decode.choosing import RandomChooser
+from tests.otlp.cli.command import done, refused
+
+RULES = """
+import numpy as np
+
+def block(draft_tokens, p, q, rng):
+    path, p, q = draft_tokens[0], p[0], q[0]
+    weights = [1.0]
+    for at, token in enumerate(path):
+        weights.append(min(1.0, weights[-1] * p[at, token] / q[at, token]))
+    if rng.random() < weights[-1]:
+        return [*path, rng.choice(p.shape[1], p=p[-1])]
+    for at in range(len(path) - 1, -1, -1):
+        left = np.maximum(weights[at] * p[at] - q[at], 0.0)
+        total = left.sum()
+        if total > 0.0 and (at == 0 or rng.random() < total / (total + 1.0 - weights[at])):
+            return [*path[:at], rng.choice(left.size, p=left / total)]
+
+def greedy(draft_tokens, p, q, rng):
+    return [*draft_tokens[0], 0]
+
+def other(draft_tokens, p, q, rng):
+    first = rng.choice(p.shape[-1], p=p[0, 0])
+    return [first, first]
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.py"
+    file.write_text(RULES)
+    return file
+
+
+def test_a_rule_of_a_file_gives_what_the_one_that_it_copies_gives(rules: Path) -> None:
+    from otlp.cli.own_verification import with_own_rules
+
+    name = f"{rules}:block"
+    own = with_own_rules([name, "block"])[name]
+    draft, target = random_pair(4, 4, np.random.default_rng(3))
+    rng, accepted = np.random.default_rng(4), []
+    for rule in (own, Block()):
+        lengths = []
+        for _ in range(3000):
+            draft.start(()), target.start(())
+            tree = iid_paths(1, 3).draft(draft, RandomChooser(rng))
+            laws = target.distributions(tree, np.arange(len(tree)))
+            lengths.append(int(tree.depths[rule.verify(tree, laws, RandomChooser(rng)).node]))
+        accepted.append(np.bincount(lengths, minlength=4) / 3000)
+    assert np.abs(accepted[0] - accepted[1]).max() < 0.05  # five standard errors
+
+
+def test_what_does_not_follow_the_target_is_refused_by_name(rules: Path) -> None:
+    pytest.importorskip("torch")
+    words = "decode --target /nowhere --paths 1 --length 2 --algorithms".split()
+    said = refused(*words, f"{rules}:greedy")
+    assert "NOT_LOSSLESS, so it would change the text" in said
+    assert "--length 2" in said
+    assert "there is no file" in refused(*words, "absent.py:rule")
+    assert "cannot load" in refused(*words, f"{rules}:absent")
+
+
+def test_a_rule_of_a_file_decodes(rules: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    found = tmp_path / "found.json"
+    words = "decode --limit 2 --tokens 8 --paths 1 --length 2 --algorithms".split()
+    output = done(*words, f"block,{rules}:block", "--json", found)
+    assert "mine.py:block" in output
+    said = json.loads(found.read_text())["measurements"]
+    assert [one["algorithm"].rpartition(":")[2] for one in said] == [
+        "autoregressive", "block", "block",
+    ]  # fmt: skip
