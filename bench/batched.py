@@ -59,7 +59,7 @@ def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str
         different = name.endswith("without-replacement")
         draw = batched.sample_without_replacement if different else batched.sample
         tokens = draw(draft, n, generator)
-        actions[name] = lambda verify=verify, tokens=tokens: verify(
+        actions[name] = lambda verify=verify, tokens=tokens: verify(  # type: ignore[misc]
             target, draft, tokens, batched.uniforms(tokens, generator), validate=False
         )
     actions = {name: partial(waited, action, device) for name, action in actions.items()}

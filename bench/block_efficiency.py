@@ -175,8 +175,8 @@ def main(
         for k in paths
         for rule in (MULTIPLE if k > 1 else SINGLE)
     ]
-    setting = {"temperature": temperature, "places": places, "times": times}
-    setting |= {"cells": [list(cell) for cell in cells]}
+    setting = {"temperature": temperature, "places": places, "times": times,
+               "cells": [list(cell) for cell in cells]}  # fmt: skip
     found = kept(json_path, setting)
     with progress("texts", texts) as step:
         while len(found) < texts and widest(cells, found) > half:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
@@ -43,7 +44,7 @@ def main(
     context: click.Context, out: Path, problems: str, chats: Path, kept: int, seed: int
 ) -> None:
     """Let the target write, and keep some of the places."""
-    pair = open_pair(SMOLLM2_DRAFT, SMOLLM2, "cpu", "bfloat16", Sampling())
+    pair: tuple[Any, Any] = open_pair(SMOLLM2_DRAFT, SMOLLM2, "cpu", "bfloat16", Sampling())
     asked = [*read_prompts(problems, None), *read_prompts(str(chats), None)]
     prompts = encode_prompts(pair[1], asked)
     with TemporaryDirectory() as folder, progress("capturing", len(prompts)) as step:

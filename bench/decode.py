@@ -15,7 +15,7 @@ large: `bench/verification_cost.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -34,7 +34,7 @@ from otlp.decode import (
     Sampling,
     decode,
 )
-from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Model
 from otlp.decode.verification.top_down import LARGEST_HUB_TREE
 from otlp.distribution import IntArray
 from otlp.studies.canvas import figure
@@ -90,7 +90,7 @@ def mean(values: Sequence[float]) -> Estimate:
 
 
 def paired_rounds(
-    pair: tuple[HuggingFaceModel, HuggingFaceModel],
+    pair: tuple[Model, Model],
     prompts: Sequence[IntArray],
     setting: Setting,
     rounds: int,
@@ -101,7 +101,7 @@ def paired_rounds(
     The text goes on as the last of them decides, which is the setting's own.
     """
     draft, target = pair
-    names = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
+    names: tuple[str, ...] = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
     if setting.algorithm == HUB:
         names = (HUB,)
     chooser = RandomChooser(np.random.default_rng(1))
@@ -130,16 +130,14 @@ def paired_rounds(
     middle = {name: float(np.median(values)) for name, values in seconds.items()}
     rows = []
     for name in names:
-        kept, parts = np.array(tokens[name]), (middle["draft"], middle["target"], middle[name])
-        speed_up = float(kept.mean()) * plain_seconds / sum(parts)
+        gained, parts = np.array(tokens[name]), (middle["draft"], middle["target"], middle[name])
+        speed_up = float(gained.mean()) * plain_seconds / sum(parts)
         where = (name, setting.paths, setting.length, setting.temperature)
-        rows.append(Row(*where, kept.size, tuple(kept.mean(axis=1).tolist()), *parts, speed_up))
+        rows.append(Row(*where, gained.size, tuple(gained.mean(axis=1).tolist()), *parts, speed_up))
     return rows
 
 
-def plain_round(
-    pair: tuple[HuggingFaceModel, HuggingFaceModel], prompts: Sequence[IntArray], tokens: int
-) -> float:
+def plain_round(pair: tuple[Model, Model], prompts: Sequence[IntArray], tokens: int) -> float:
     """Median seconds of an autoregressive round."""
     found = []
     for prompt in prompts:
@@ -201,10 +199,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             style = look(name)
             own = [row for row in rows if row.algorithm == name]
             for panel, length in zip(panels, lengths, strict=False):
-                panel.plot(*means(own, "paths", lambda row, n=length: row.length == n), **style)
-            single = name in SINGLE
-            over = means(own, "temperature", lambda row, n=single: n or row.paths > 1)
-            panels[-1].plot(*over, label=name, **style)
+                alike = [row for row in own if row.length == length]
+                panel.plot(*means(alike, "paths"), **style)
+            wide = [row for row in own if name in SINGLE or row.paths > 1]
+            panels[-1].plot(*means(wide, "temperature"), label=name, **style)
         for panel, length in zip(panels, lengths, strict=False):
             panel.set(title=f"L = {length}, mean over temperatures", xlabel="paths K")
             panel.set_xticks(sorted({row.paths for row in rows}))
@@ -213,13 +211,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         canvas.legend(loc="outside right center")
 
 
-def means(
-    rows: Sequence[Row], axis: str, wanted: Callable[[Row], bool]
-) -> tuple[list[float], list[float]]:
-    """Values of an axis, and the mean block efficiency of the wanted rows at each."""
-    kept = [row for row in rows if wanted(row)]
-    values = sorted({getattr(row, axis) for row in kept})
-    at = [[row.block_efficiency.mean for row in kept if getattr(row, axis) == v] for v in values]
+def means(rows: Sequence[Row], axis: str) -> tuple[list[float], list[float]]:
+    """Values of an axis, and the mean block efficiency of the rows at each."""
+    values = sorted({getattr(row, axis) for row in rows})
+    at = [[row.block_efficiency.mean for row in rows if getattr(row, axis) == v] for v in values]
     return values, [float(np.mean(found)) for found in at]
 
 

@@ -153,6 +153,9 @@ class Student(torch.nn.Module):
 
     def __init__(self, config: LlamaConfig, embedding: Tensor, kept: Tensor) -> None:
         super().__init__()
+        self.embedding: Tensor
+        self.kept: Tensor
+        self.where: Tensor
         self.register_buffer("embedding", embedding.float(), persistent=False)
         self.register_buffer("kept", kept, persistent=False)
         self.back = torch.nn.Parameter(0.1 * torch.eye(config.hidden_size))
@@ -168,7 +171,8 @@ class Student(torch.nn.Module):
         hidden = self.body(inputs_embeds=inputs, use_cache=False).last_hidden_state
         wanted = hidden.gather(1, rows.at[..., None].expand(-1, -1, hidden.shape[-1]))
         head = self.embedding[self.kept] @ self.back
-        return (wanted[rows.live] @ head.t()).float().log_softmax(-1)
+        logits: Tensor = (wanted[rows.live] @ head.t()).float()
+        return logits.log_softmax(-1)
 
     def tensors(self) -> dict[str, Tensor]:
         """What `write_frequent_draft` stores."""
@@ -207,7 +211,7 @@ def learn(
         torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
     ]
     peaks = [group["lr"] for optimiser in steps for group in optimiser.param_groups]
-    learning = {"student": student, "matrices": steps[0], "others": steps[1]}
+    learning: dict[str, Any] = {"student": student, "matrices": steps[0], "others": steps[1]}
     checkpoint = Checkpoint(work / "draft.pt", 1.0)
     kept = checkpoint.load(str(student.back.device))
     for name in learning.keys() & kept:
@@ -248,7 +252,7 @@ def learn(
                 keep()
                 saved = time.monotonic()
     keep()
-    return seen
+    return int(seen)
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ size, or takes longer than `--time-limit`.
 from __future__ import annotations
 
 from statistics import median
+from typing import Any
 
 import click
 
@@ -21,8 +22,9 @@ from otlp.cli.output import note, progress, show, table
 from otlp.data.spread_rows import spread_rows
 from otlp.errors import OTLPError
 from otlp.solvers import Solver, make_solver
+from otlp.solvers.table import SolverName
 
-SOLVERS = (
+SOLVERS: tuple[tuple[SolverName, dict[str, Any]], ...] = (
     ("max-flow", {}),
     ("linear-program", {"form": "relaxed"}),
     ("linear-program", {"form": "full"}),
@@ -55,11 +57,13 @@ def main(rows: int, time_limit: float) -> None:
     capture = captures.builtin()
     chosen = spread_rows(len(capture), rows)
     pairs = {k: [capture.distributions(row, top_k=k) for row in chosen] for k, _ in SIZES}
-    made, reasons = table("(k, n)", *map(str, SIZES)), {}
+    made = table("(k, n)", *map(str, SIZES))
+    reasons: dict[str, str] = {}
     with progress("solving", len(SOLVERS) * len(SIZES)) as step:
         for name, options in SOLVERS:
             label = ", ".join([name, *options.values()])
-            solver, cells = make_solver(name, time_limit=time_limit, **options), []
+            solver = make_solver(name, time_limit=time_limit, **options)
+            cells: list[str] = []
             for k, n in SIZES:
                 problems = [otlp.Problem(p, otlp.IID(q, n)) for p, q in pairs[k]]
                 try:

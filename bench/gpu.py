@@ -101,9 +101,11 @@ def main(small: bool, json_path: Path | None) -> None:
     def left(share: float) -> float:
         return min(share * BUDGET, BUDGET - (perf_counter() - begin))
 
-    verifiers = ("--batch", "1", "--vocab", "64", "--drafts", "2", "--rounds", "1")
-    pair = ("--limit", "2", "--tokens", "6", "--settings", "1x1,2-2", "--no-compile",
-            "--prompt-tokens", "8", "--clock", "processor")  # fmt: skip
+    verifiers: tuple[str, ...] = ("--batch", "1", "--vocab", "64", "--drafts", "2", "--rounds", "1")
+    pair: tuple[str, ...] = (
+        "--limit", "2", "--tokens", "6", "--settings", "1x1,2-2", "--no-compile",
+        "--prompt-tokens", "8", "--clock", "processor",
+    )  # fmt: skip
     if not small:
         verifiers = ("--batch", "1,64", "--vocab", "4096,128256", "--drafts", "4")
         pair = ("--limit", "4", "--settings", "1x2,1x4,4x4,2-2-1", "--dtype", "float16")

@@ -44,13 +44,13 @@ def solve(name: str, problem: otlp.Problem, scheme: DraftScheme | None = None) -
 def orderings() -> Call:
     """Orderings, for drafts without replacement."""
     problem = made_up(3, top_k=100)
-    return solve("orderings", problem, otlp.WithoutReplacement(problem.drafts.draft, 3))
+    return solve("orderings", problem, otlp.WithoutReplacement(problem.drafts.draft, 3))  # type: ignore[attr-defined]
 
 
 def random_ranks() -> Call:
     """Random ranks, for four drafts without replacement over the whole vocabulary."""
     problem = made_up(4)
-    return solve("random-ranks", problem, otlp.WithoutReplacement(problem.drafts.draft, 4))
+    return solve("random-ranks", problem, otlp.WithoutReplacement(problem.drafts.draft, 4))  # type: ignore[attr-defined]
 
 
 def sample_many() -> Call:

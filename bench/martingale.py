@@ -47,13 +47,13 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
     solver = Martingale()
     for _ in range(3):
         solution = solver.solve(problem)
-    sorts, solves = [], []
+    sorts: list[float] = []
+    solves: list[float] = []
     end = perf_counter() + budget
     while perf_counter() < end or len(solves) < 5:
         sorts.append(seconds_of(lambda: np.argsort(numbers), thread_time))
         solves.append(seconds_of(lambda: solver.solve(problem), thread_time))
-    plan = solution.plan
-    assert plan is not None
+    plan: Any = solution.plan
     drafted = problem.drafts.sample(rng, TUPLES)
     plan.sample(drafted[0], rng)
     plan.selection(drafted[0])

@@ -45,7 +45,7 @@ def repeated(action: Action, rounds: int, *clocks: Clock) -> FloatArray:
 
 
 def in_turns(
-    actions: Mapping[str, Action], rounds: int, *clocks: Clock, step: Callable[[str], None] = str
+    actions: Mapping[str, Action], rounds: int, *clocks: Clock, step: Callable[[str], object] = str
 ) -> dict[str, FloatArray]:
     """Seconds of some calls of each action, which take turns; the first ones do not count."""
     found: dict[str, list[Any]] = {name: [] for name in actions}

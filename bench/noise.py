@@ -250,7 +250,7 @@ class Study:
         drafting = top_tree(max(budgets), self.length)
         for place in range(starts):
             due = [nodes for nodes in budgets if begins[nodes] == place]
-            tree = drafting.draft(draft, chooser) if due else ROOT
+            tree: Any = drafting.draft(draft, chooser) if due else ROOT
             for nodes in due:
                 worth = chances(tree)
                 kept = np.append(0, 1 + np.argsort(-worth[1:], kind="stable")[:nodes])
@@ -348,7 +348,9 @@ class FewPerturbed(Perturbed):
 
     def noise(self, place: int) -> FloatArray:
         """Exponential variables of a place in the text."""
-        return noise_row(self.seed, place, WHOLE)[self.model.model.tokens]
+        model: Any = self.model
+        tokens: IntArray = model.model.tokens
+        return noise_row(self.seed, place, WHOLE)[tokens]
 
 
 def written(
@@ -357,7 +359,8 @@ def written(
 ) -> WrittenText:  # fmt: skip
     """What plain decoding writes with a seed, and what both models say along it."""
     target.start(prompt)
-    found, laws = [], []
+    found: list[int] = []
+    laws = []
     while len(found) < tokens and not np.isin(found[-1:], target.ends).any():
         law = target.distributions(ROOT, np.array([0]))[0]
         noise = noise_row(seed, prompt.size + len(found), law.size)
@@ -440,7 +443,7 @@ def shown(cells: dict[str, Any]) -> Table:
     for key, cell in cells.items():
         for name, one in cell.items():
             if isinstance(one, dict):
-                mean, low, high = one.get("behind", one["over"])
+                mean, low, high = one["behind"] if "behind" in one else one["over"]
                 gain = f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
                 made.add_row(key, name, str(one["texts"]), f"{one['rate']:.3f}", gain)
     return made

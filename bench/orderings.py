@@ -10,6 +10,7 @@ included, the least of three solves.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -57,16 +58,18 @@ def captured(temperature: float, row: int) -> Pair:
     return captures.builtin().distributions(row=row, temperature=temperature)
 
 
+def dirichlet(concentration: float, rng: np.random.Generator) -> Pair:
+    p, q = rng.dirichlet(np.full(SIZE, concentration), 2)
+    return p, q
+
+
 def seeded(make: Callable[[np.random.Generator], Pair]) -> Callable[[int], Pair]:
     return lambda row: make(np.random.default_rng(row))
 
 
 FAMILIES: dict[str, Callable[[int], Pair]] = {
     "Zipf": seeded(lambda rng: (zipf(rng), zipf(rng))),
-    **{
-        f"Dirichlet({a:g})": seeded(lambda rng, a=a: tuple(rng.dirichlet(np.full(SIZE, a), 2)))
-        for a in (0.05, 0.3, 1.0)
-    },
+    **{f"Dirichlet({a:g})": seeded(partial(dirichlet, a)) for a in (0.05, 0.3, 1.0)},
     "Gaussian logits, 1, .9": seeded(lambda rng: softmaxes(1.0, 0.9, rng)),
     "Gaussian logits, 3, .9": seeded(lambda rng: softmaxes(3.0, 0.9, rng)),
     "Gaussian logits, 5, .7": seeded(lambda rng: softmaxes(5.0, 0.7, rng)),
@@ -75,7 +78,7 @@ FAMILIES: dict[str, Callable[[int], Pair]] = {
     "Zipf, p = q": seeded(lambda rng: near(0.0, rng)),
     "three tokens with .6": seeded(lambda rng: peaked(0.6, rng)),
     "three tokens with .95": seeded(lambda rng: peaked(0.95, rng)),
-    **{f"captured, T = {t:g}": lambda row, t=t: captured(t, row) for t in (0.6, 1.0, 2.0)},
+    **{f"captured, T = {t:g}": partial(captured, t) for t in (0.6, 1.0, 2.0)},
 }
 
 

@@ -20,6 +20,7 @@ Loading and compiling are in neither: each solver is run on a row before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -79,22 +80,23 @@ def measure(
         return otlp.Problem(pair[0], make_scheme(scheme, pair[1], n))
 
     _, plan = alone(solver)
-    quick = None
-    reported, outside = [], []
+    quick: bool | None = None
+    reported: list[float] = []
+    outside: list[float] = []
     for pair in pairs:
         if quick is None:
             solver.solve(problem(pair))
             plan(problem(pair))
             again = problem(pair)
-            quick = seconds_of(lambda given=again: plan(given)) < QUICK
+            quick = seconds_of(partial(plan, again)) < QUICK
         for by_solve in (True, False):
-            kept = None  # freed before the touches, so that both find the same memory
+            kept: object = None  # freed before the touches, so that both find the same memory
             for _ in range(TOUCHES if quick else 0):
                 plan(problem(pair))
             given = problem(pair)
             if by_solve:
-                kept = solver.solve(given)
-                reported.append(kept.timings.plan)
+                kept = solution = solver.solve(given)
+                reported.append(solution.timings.plan)
             else:
                 begin = perf_counter()
                 kept = plan(given)

@@ -48,7 +48,7 @@ class Memory:
     """
 
     def __init__(self, model: Any) -> None:
-        self.forward, self.known, self.calls = model.forward, {}, 0
+        self.forward, self.calls = model.forward, 0
         self.known: dict[tuple[int, ...], torch.Tensor] = {}
         model.config = type(model.config)(**{**model.config.to_dict(), "num_hidden_layers": 1})
         model.forward = self
@@ -124,10 +124,11 @@ def law_of(target: Any, prompt: IntArray) -> tuple[dict[tuple[int, int], int], F
     def after(text: list[int]) -> FloatArray:
         with torch.inference_mode():
             logits = target.model(torch.tensor([text]), use_cache=False).logits[0, -1:]
-        return target.sampling.distributions(logits.numpy())[0]
+        found: FloatArray = target.sampling.distributions(logits.numpy())[0]
+        return found
 
     first = after(prompt.tolist())
-    law = {}
+    law: dict[tuple[int, int], float] = {}
     for one in np.flatnonzero(first).tolist():
         second = after([*prompt.tolist(), one])
         law |= {(one, two): first[one] * second[two] for two in np.flatnonzero(second).tolist()}

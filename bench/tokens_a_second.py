@@ -31,7 +31,7 @@ from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured
 from otlp.distribution import IntArray
-from otlp.lab.tuning import prediction as tuning
+from otlp.lab.tuning import loop_setting
 from otlp.lab.tuning.loop_setting import LoopSetting, grid
 from otlp.lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, race
 from otlp.studies.timed import Decoding
@@ -107,7 +107,7 @@ def ways(
         return whole(looped(made, tokens))
 
     found = {}
-    for one in (tuning.PLAIN, *settings):
+    for one in (loop_setting.PLAIN, *settings):
         name = str(one) if one.branching else PLAIN
         found[name] = loop(one)
         if target.device.type == "cuda":
@@ -136,6 +136,7 @@ def compare(settings: Sequence[LoopSetting], options: dict[str, Any]) -> SideByS
     prompts = [prompt[-options["prompt_tokens"] :] for prompt in prompts]
     options["slots"] = max(prompt.size for prompt in prompts) + options["tokens"]
     with progress("timing", 0) as step:
+        network: Any
         network, shares = network_and_shares(draft)
         timed = ways(network.model, shares, target.model, settings, options)
         return race(timed, PLAIN, prompts, seed=options["seed"], progress=step)

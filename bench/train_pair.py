@@ -198,7 +198,8 @@ def distillation_loss(
         log_target=True,
         reduction="batchmean",
     )
-    return 0.5 * found.loss + 0.5 * temperature**2 * divergence
+    loss: torch.Tensor = 0.5 * found.loss + 0.5 * temperature**2 * divergence
+    return loss
 
 
 def train(

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import click
 import numpy as np
@@ -148,7 +149,7 @@ def main(
         times = measure(paths, length, vocab_size, 3, repeats)
         step("synthetic distributions")
     heads = ("ms", "worst", "processor ms")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"algorithm": name, "share of a round": found[name],
          **dict(zip(heads, times.get(name, [math.nan] * 3), strict=True))}
         for name in NAMES

@@ -25,8 +25,10 @@ settings.register_profile("long", untimed, derandomize=False, max_examples=20_00
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
-CORE = ("solvers", "reductions", "otlp/certificate", "otlp/problem")
-CORE += tuple(f"otlp/{name}" for name in ("data", "drafts", "export", "numerics", "plan", "sweeps"))
+CORE = (
+    *("solvers", "reductions", "otlp/certificate", "otlp/problem"),
+    *(f"otlp/{name}" for name in ("data", "drafts", "export", "numerics", "plan", "sweeps")),
+)
 
 
 def of_core(path: Path) -> bool:

@@ -29,7 +29,9 @@ def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
     asked = dict(re.findall(r"^    - ([\w-]+) (.+)$", run, re.M))
     assert asked.pop("python") == ">=${{ python_min }}"
     assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in text
-    wanted = dict(re.fullmatch(r"([\w-]+)(.+)", line).groups() for line in PROJECT["dependencies"])
+    wanted = dict(
+        re.fullmatch(r"([\w-]+)(.+)", line).group(1, 2) for line in PROJECT["dependencies"]
+    )
     # conda-forge has no builds between releases, and its own name for the Python part
     wanted["ortools-python"] = re.sub(r"^(>=\d+\.\d+).*", r"\1", wanted.pop("ortools"))
     assert asked == wanted

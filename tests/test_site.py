@@ -194,8 +194,8 @@ def test_pages_stay_in_the_window_and_every_request_is_answered(
             viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
         )
         page, failed = context.new_page(), []
-        page.on("response", lambda got: got.status >= 400 and failed.append(got.url))
-        page.on("console", lambda said: said.type == "error" and failed.append(said.text))
+        page.on("response", lambda got: got.status >= 400 and failed.append(got.url))  # type: ignore[func-returns-value]
+        page.on("console", lambda said: said.type == "error" and failed.append(said.text))  # type: ignore[func-returns-value]
         page.on("pageerror", lambda error: failed.append(str(error)))
 
         def lost(request: Any) -> None:

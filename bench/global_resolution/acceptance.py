@@ -68,8 +68,8 @@ def main(rows: int | None, jobs: int | None) -> None:
         second[cases.describe(capture, count)] = {str(k): list(both) for k, both in pairs.items()}
 
     capture, count = builtin(), many["figure_4"]
-    ks = cases.top_k(capture, (10, 100, 1000, cases.widest(capture)))
-    grid = Grid(COUNTS, TEMPERATURES, ks, rules=(), draft_temperature=1.0)
+    top_k = cases.top_k(capture, (10, 100, 1000, cases.widest(capture)))
+    grid = Grid(COUNTS, TEMPERATURES, top_k, rules=(), draft_temperature=1.0)
     found = cases.mean_optima(capture, count, grid, "Figure 4", jobs)
     fourth: dict[str, cases.Curves] = {str(t): {} for t in TEMPERATURES}
     for (_, temperature, k), values in found.items():

@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from rich.table import Table
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
@@ -26,7 +28,6 @@ from scipy.sparse import csr_array
 import otlp
 from otlp.cli.output import PlainConsole, progress, write_json
 from otlp.data.captures import Capture
-from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
 from otlp.errors import EngineNotFoundError
 from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, RelaxedProgram, Support
@@ -198,7 +199,9 @@ def _relaxed(problem: otlp.Problem) -> RelaxedOTLP:
     return Relaxation().apply(small)[0]
 
 
-def _restrict(relaxed: RelaxedOTLP, side: FloatArray, chosen: FloatArray) -> RelaxedOTLP:
+def _restrict(
+    relaxed: RelaxedOTLP, side: NDArray[np.bool_], chosen: NDArray[np.bool_]
+) -> RelaxedOTLP:
     """Keep the chosen groups, and of their members those on one side."""
     groups = relaxed.groups
     keep = chosen[groups.rows] & side[groups.members]
@@ -242,7 +245,7 @@ def measure(
     runs = []
     end = time.perf_counter() + budget
     for case in cases:
-        tries = [settled(lambda case=case: method.run(case))]
+        tries = [settled(partial(method.run, case))]
         while len(tries) < repeats and time.perf_counter() + tries[0].seconds < end:
             tries.append(method.run(case))
         runs.append(min(tries, key=lambda run: run.seconds))

@@ -175,8 +175,8 @@ def show(results: dict[str, Best], title: str) -> None:
             f"{100 * a:.2f}% at {setting}, {cases.shown(ms)} ms; {missed}: {cases.shown(over)}"
             for a, setting, ms, missed, over in best.values()
         ]
-        paper = next((PAPER[name] for name in PAPER if label.startswith(name)), {})
-        theirs = [" / ".join(f"{x:g}%" for x in pair) for pair in paper.values()]
+        paper = next((one for name, one in PAPER.items() if label.startswith(name)), None)
+        theirs = [" / ".join(f"{x:g}%" for x in pair) for pair in (paper or {}).values()]
         table.add_row(label, *ours, *theirs)
     cases.console.print(table)
 

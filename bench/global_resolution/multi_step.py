@@ -77,7 +77,7 @@ def by_tuple(solver: GlobalResolution) -> Rule:
     """Algorithm 1 for the drafted tuple, and target sampling where its own system fails."""
 
     def step(problem: Problem, drawn: IntArray) -> Step:
-        prepared = solver.prepare(problem, Guarantee.APPROXIMATE)
+        prepared: Any = solver.prepare(problem, Guarantee.APPROXIMATE)
         solved = [_solved(lambda: prepared.outer), _solved(lambda: prepared.inner)]
         error = 0.0
         if solved[0] != solved[1]:
@@ -150,7 +150,8 @@ def main(
                 chooser = RandomChooser(np.random.default_rng([4, index]))
                 for name in rules:
                     cell[name].append(dict.fromkeys(SUMS, 0.0))
-                draft.start(prompt), target.start(prompt)
+                draft.start(prompt)
+                target.start(prompt)
                 for _ in range(rounds):
                     tree = drafting.draft(draft, chooser)
                     targets = target.distributions(tree, np.arange(len(tree)))

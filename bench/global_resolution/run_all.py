@@ -19,7 +19,7 @@ from otlp.cli.options import jobs_option
 PARTS = {
     "acceptance.py": "Figures 1 to 4",
     "times.py": "Tables 1 and 3",
-    "engines.py": "their maximum flows, engine by engine",
+    "flow_engines.py": "their maximum flows, engine by engine",
     "success.py": "their success rates",
     "limits.py": "Table 2",
     "multi_step.py": "Table 4",

@@ -84,7 +84,8 @@ def success_rates(capture: Capture, made_up: Capture, k: int, n: int) -> dict[st
 def inner_size(problem: otlp.Problem, tau: float) -> int:
     """|T| of the inner system."""
     inner = split(problem).inner
-    return truncation(problem.drafts.draft, problem.n, inner.subset, inner.ignored, tau)[0].size
+    drafts: Any = problem.drafts
+    return truncation(drafts.draft, problem.n, inner.subset, inner.ignored, tau)[0].size
 
 
 def print_table(results: Times) -> None:

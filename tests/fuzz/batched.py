@@ -17,7 +17,7 @@ from tests.fuzz.wrong import expect
 try:
     import torch
 except ImportError:
-    torch = None  # type: ignore[assignment]
+    torch = None
 
 ROWS = 1024
 FALSE_ALARM = 1e-12

@@ -16,7 +16,7 @@ import otlp
 try:
     import torch
 except ImportError:
-    torch = None  # type: ignore[assignment]
+    torch = None
 
 Vector = tuple[float, ...]
 

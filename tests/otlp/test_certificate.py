@@ -32,7 +32,7 @@ def optimal_plan() -> tuple[Plan, Mask]:
 
 
 def verdict(plan: Plan | None, **claims: object) -> otlp.Solution:
-    return certify(PROBLEM, "claimant", Answer(plan, **claims), Stopwatch())  # type: ignore[arg-type]
+    return certify(PROBLEM, "claimant", Answer(plan, **claims), Stopwatch())
 
 
 def test_a_right_claim_is_confirmed() -> None:

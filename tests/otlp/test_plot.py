@@ -41,16 +41,16 @@ def test_masses_on_cells_are_the_draft_and_give_the_selection(
     p: list[float], q: list[float], n: int
 ) -> None:
     plan = otlp.solve(otlp.Problem(p, otlp.IID(q, n)), "martingale").plan
-    owner, cell, mass = plan.score_masses()  # type: ignore[attr-defined]
+    owner, cell, mass = plan.score_masses()
     assert (mass >= 0.0).all() and mass.sum() == pytest.approx(1.0, abs=1e-12)
     width = np.bincount(cell, mass)
     assert np.bincount(owner, mass) == pytest.approx(width, abs=1e-12)
     edges = np.concatenate(([0.0], np.minimum(np.cumsum(width), 1.0)))
     means = np.array([power_slope(a, b, n) for a, b in pairwise(edges)])
     selected = np.bincount(owner, mass * means[cell])
-    known = plan.realised_selection_distribution()  # type: ignore[attr-defined]
-    drafted = np.flatnonzero(plan.draft)  # type: ignore[attr-defined]
-    group = plan.swaps.group[drafted]  # type: ignore[attr-defined]
+    known = plan.realised_selection_distribution()
+    drafted = np.flatnonzero(plan.draft)
+    group = plan.swaps.group[drafted]
     assert selected == pytest.approx(np.bincount(group, known[drafted]), abs=1e-9)
     axes = otlp.plot.scores(plan)
     area = sum(bar.get_width() * bar.get_height() for bar in axes.patches)

@@ -37,12 +37,12 @@ DRAFTS = otlp.IID([0.5, 0.3, 0.2], 2)
 )
 def test_bad_targets(target: object, words: str) -> None:
     with pytest.raises(InvalidDistributionError, match=words):
-        otlp.Problem(target, DRAFTS)  # type: ignore[arg-type]
+        otlp.Problem(target, DRAFTS)
 
 
 def test_bad_drafts() -> None:
     with pytest.raises(InvalidInputError, match="ndarray: it must be a draft scheme"):
-        otlp.Problem([0.5, 0.5], np.array([0.5, 0.5]))  # type: ignore[arg-type]
+        otlp.Problem([0.5, 0.5], np.array([0.5, 0.5]))
     with pytest.raises(InvalidInputError, match="target has 2 tokens and the drafts have 3"):
         otlp.Problem([0.5, 0.5], DRAFTS)
     with pytest.raises(InvalidDistributionError, match=r"draft sums to 0\.9"):
@@ -138,7 +138,7 @@ def test_trivial_bounds(name: str) -> None:
 def test_bad_draft_tokens(tokens: object, error: type[Exception], words: str) -> None:
     problem = otlp.Problem([0.2, 0.3, 0.5], otlp.IID([0.5, 0.5, 0.0], 2))
     with pytest.raises(error, match=words):
-        problem.check_draft_tokens(tokens)  # type: ignore[arg-type]
+        problem.check_draft_tokens(tokens)
     plan = otlp.solve(problem, "max-flow").plan
     with pytest.raises(error, match=words):
         plan.conditional(tokens)

@@ -36,7 +36,10 @@ def first_round(draft_tokens: Any, p: Any, q: Any, rng: np.random.Generator) -> 
 
 
 def solved(name: str) -> Callable[[Any, Any], Any]:
-    scheme = {"hub": lambda q: otlp.Hub(q), "greedy": lambda q: otlp.Greedy(q, 2)}
+    scheme: dict[str, Callable[[Any], Any]] = {
+        "hub": lambda q: otlp.Hub(q),
+        "greedy": lambda q: otlp.Greedy(q, 2),
+    }
     scheme["speculative-sampling"] = lambda q: otlp.IID(q, 1)
     scheme["random-ranks"] = lambda q: otlp.WithoutReplacement(q, 2)
 
@@ -75,7 +78,7 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
 }
 """Everything that takes probabilities or logits and has a number, or numbers, to show for it."""
 
-BATCHED: dict[str, Callable[[Any, Any, Any], Any]] = {
+BATCHED: dict[str, Callable[..., Any]] = {
     "softmax": lambda p, q, drawn: batched.softmax(p, 0.5),
     "acceptance": lambda p, q, drawn: batched.acceptance(p, q, drawn).acceptance,
     **{

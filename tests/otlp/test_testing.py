@@ -85,8 +85,8 @@ def test_it_fails_without_assertions_of_the_interpreter() -> None:
     [
         lambda: assert_lossless(token_rule, DraftedPaths(1, 1), vocab_sizes=[]),
         lambda: assert_lossless(token_rule, DraftedPaths(1, 1), vocab_sizes=[1]),
-        lambda: assert_lossless(token_rule, 3),  # type: ignore[arg-type]
-        lambda: assert_lossless(3, DraftedPaths(1, 1)),  # type: ignore[arg-type]
+        lambda: assert_lossless(token_rule, 3),
+        lambda: assert_lossless(3, DraftedPaths(1, 1)),
         lambda: assert_lossless(martingale, lambda q: otlp.IID(q, n=1), batch=3),
         lambda: assert_lossless(token_rule, DraftedPaths(1, 1), least_error=0.7),
     ],

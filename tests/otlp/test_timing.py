@@ -103,7 +103,7 @@ class Waiting(reductions.Support):
     def __init__(self, part: str) -> None:
         self.part = part  # type: ignore[misc]
 
-    def apply(self, source: otlp.Problem):  # type: ignore[no-untyped-def]
+    def apply(self, source: otlp.Problem):
         wait()
         return super().apply(source)
 

@@ -49,7 +49,7 @@ def test_lemmas_1_4_and_6_the_optimal_deferral(alpha):
             deferred = loss(p) + alpha, loss(p) + alpha * tv(p, q), alpha
             for rule, risk in zip(rules, deferred, strict=True):
                 if abs(loss(q) - risk) > 1e-12:
-                    assert rule(alpha).defers(q, p) == (loss(q) > risk)
+                    assert rule(alpha).defers(q, p) == (loss(q) > risk)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("rule", [c.Chow(0.4), c.Diff(0.1), c.Opt(0.3), c.OptLog(0.5)])

@@ -91,4 +91,4 @@ def test_what_is_no_problem_and_what_is_no_answer_is_refused(
 
 def test_a_chain_of_others_is_refused() -> None:
     with pytest.raises(otlp.errors.InvalidInputError, match="a link of the chain is 3"):
-        Chain(Support(), 3)  # type: ignore[arg-type]
+        Chain(Support(), 3)

@@ -88,7 +88,7 @@ def check_prepared(solver: Solver, certified: otlp.Plan) -> None:
     again = np.array([certified.conditional(row) for row in tuples.tokens])
     # for one draft global resolution prepares the optimum, and certifies what it found within tau
     closed_form = isinstance(solver, GlobalResolution) and problem.n == 1
-    tolerance = 10.0 * solver.tau if closed_form else TOLERANCE
+    tolerance = 10.0 * solver.tau if closed_form else TOLERANCE  # type: ignore[attr-defined]
     joint = tuples.mass[:, None] * (conditionals - again)
     np.testing.assert_allclose(joint, 0.0, atol=tolerance)
     assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= TOLERANCE

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 import otlp
 from otlp.reductions import FlowNetwork, MergeTuples, NetworkReduction, Relaxation
-from otlp.solvers import SOLVERS, MaxFlow, Slackness, make_solver
+from otlp.solvers import SOLVERS, MaxFlow, Slackness, Solver, make_solver
 from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import (
     DEGENERATE,
@@ -185,7 +185,9 @@ EXACT_TO = {"auto": 1e-6, "orderings": 1e-6, "random-ranks": 1e-6}
 
 @pytest.mark.parametrize("block", range(4))
 def test_all_solvers_and_engines_agree_on_200_random_problems(engine: str, block: int) -> None:
-    ways = {f"{kind.name}, {engine}": kind(engine) for kind in (MaxFlow, Slackness)}
+    ways: dict[str, Solver] = {
+        f"{kind.name}, {engine}": kind(engine) for kind in (MaxFlow, Slackness)
+    }
     if engine == "ortools":
         ways |= {name: make_solver(name) for name in SOLVERS}
     for seed in range(50 * block, 50 * (block + 1)):

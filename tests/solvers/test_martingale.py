@@ -290,7 +290,7 @@ def tiny_problems(draw: st.DrawFn) -> otlp.Problem:
     pair[0][draw(st.integers(0, size - 1))] = pair[1][draw(st.integers(0, size - 1))] = 1.0
     if draw(st.booleans()):
         pair[0] = pair[1] * (1.0 + 2.0**-52 * np.arange(size))
-    return normalised(*pair, n)
+    return normalised(pair[0], pair[1], n)
 
 
 FROM_THE_ISSUE = normalised(

@@ -75,7 +75,7 @@ def test_options_out_of_range_are_named(name: str, options: dict[str, Any], word
 
 def test_a_fallback_is_a_solver_and_not_a_name() -> None:
     with pytest.raises(InvalidInputError, match=r"otlp\.solvers\.MaxFlow\(\)"):
-        otlp.solvers.GlobalResolution(fallback="max-flow")  # type: ignore[arg-type]
+        otlp.solvers.GlobalResolution(fallback="max-flow")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_is_no_option_is_refused(option: str) -> None:
 @pytest.mark.parametrize("solver", [None, 3, [], "orderngs", otlp.solvers.KSeq])
 def test_what_is_no_solver_is_refused(solver: object) -> None:
     with pytest.raises(UnknownSolverError, match=r"known: auto|make a solver of it, KSeq\(\)"):
-        make_solver(solver)  # type: ignore[arg-type]
+        make_solver(solver)
 
 
 def test_the_defaults_are_valid() -> None:

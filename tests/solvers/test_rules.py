@@ -99,7 +99,7 @@ def test_uniform_pairs(n, r):
     assert subset_selection(problem)[0] == pytest.approx(expected, abs=1e-12)
     assert solution.acceptance == pytest.approx(expected, abs=1e-12)
     assert solution.details["some_draft_passes"] == pytest.approx(expected, abs=1e-12)
-    factor = least_division_factor(target, problem.drafts.draft, n)
+    factor = least_division_factor(target, problem.drafts.draft, n)  # type: ignore[attr-defined]
     assert factor == pytest.approx(r * expected, rel=1e-12)
 
 
@@ -124,7 +124,7 @@ def test_spechub_takes_the_hub_as_often_as_the_target():
     rng = np.random.default_rng(5)
     for _ in range(50):
         problem = otlp.Problem(rng.dirichlet(np.ones(8)), otlp.Hub(rng.dirichlet(np.ones(8))))
-        hub = problem.drafts.hub
+        hub = problem.drafts.hub  # type: ignore[attr-defined]
         accepted = HubSolver().solve(problem).plan.marginals().acceptance
         assert accepted[hub] == pytest.approx(problem.target[hub], abs=1e-13)
 

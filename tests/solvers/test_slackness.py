@@ -1,5 +1,7 @@
 """Slackness: exact; a slice solves its own network only."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
         return run(network)
 
     monkeypatch.setattr("otlp.solvers.flow_solver.FLOW_ENGINES", {"ortools": counting})
-    plan = Slackness().prepare(problem)
+    plan: Any = Slackness().prepare(problem)
     assert solved == []
     np.testing.assert_array_equal(plan.subset, subset)
     for row in ([0, 1], [1, 2], [2, 2]):
@@ -43,7 +45,7 @@ def test_networks_are_smaller_than_that_of_max_flow():
 
 def test_a_time_limit_of_a_prepared_plan_comes_with_the_bound():
     problem = language_like(200, 3, 100)
-    prepared = Slackness(time_limit=1e-4).prepare(problem)
+    prepared: Any = Slackness(time_limit=1e-4).prepare(problem)
     with pytest.raises(SolveError, match="inner system") as caught:
         prepared.conditional(np.flatnonzero(prepared.subset)[:3])
     assert caught.value.solution.status is Status.TIME_LIMIT

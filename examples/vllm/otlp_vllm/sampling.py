@@ -91,7 +91,7 @@ def verify_requests(
         rows = torch.cat([p[here][:length], after[None]])
         groups[length].append((request, rows, q[here][:length], path[:length]))
     for length, members in groups.items():
-        drawn = {"dtype": torch.float64, "device": device}
+        drawn: dict[str, Any] = {"dtype": torch.float64, "device": device}
         numbers = torch.stack(
             [torch.rand(length + 3, generator=generators.get(one[0]), **drawn) for one in members]
         )

@@ -85,7 +85,8 @@ def test_engines_own_functions_are_named() -> None:
 
 
 def test_tensors_are_handed_where_they_are_annotated_and_torch_draws() -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
+    import torch
 
     def rule(
         draft_token_ids: torch.Tensor,

@@ -39,7 +39,7 @@ PRIVATE = np.random.default_rng(3)
 LEGACY = np.random.RandomState(3)
 PYTHON = random.Random(3)
 STEPS = itertools.count()
-COMPILED = njit(lambda: np.random.random())
+COMPILED: Any = njit(lambda: np.random.random())
 calls = 0
 
 

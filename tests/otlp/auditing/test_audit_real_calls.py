@@ -41,7 +41,8 @@ def in_rows(seen: Any) -> Any:
 
     def rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
         length = x.shape[2] + 1
-        rows = [token_rule(*each, rng) for each in zip(*seen(x, p, q), strict=True)]
+        each = zip(*seen(x, p, q), strict=True)
+        rows = [token_rule(drafts, target, draft, rng) for drafts, target, draft in each]
         return np.array([[*row, *[-1] * (length - len(row))] for row in rows])
 
     return rule

@@ -69,7 +69,7 @@ def test_mistakes_that_were_shipped_are_found(name: str) -> None:
     else:
         assert report.method == "enumeration"
     assert report.verdict is (Verdict.DRAFTS_DIFFER if more else Verdict.NOT_LOSSLESS)
-    off = report.drafts.total_variation if more else report.total_variation  # type: ignore[union-attr]
+    off = report.drafts.total_variation if more else report.total_variation
     assert off > 1e-3
 
 
@@ -132,12 +132,12 @@ def test_bad_input_is_named() -> None:
     for wrong, kind in [
         (lambda: DraftedTree([1]), InvalidInputError),
         (lambda: DraftedTree([]), InvalidInputError),
-        (lambda: DraftedTree([0], "some"), InvalidInputError),  # type: ignore[arg-type]
+        (lambda: DraftedTree([0], "some"), InvalidInputError),
         (lambda: DraftedPaths(0, 2), InvalidInputError),
         (lambda: audit_rounds(token_rule, target[:1], draft, paths), InvalidInputError),
         (lambda: audit_rounds(token_rule, target, draft[:1], paths), InvalidInputError),
-        (lambda: audit_rounds(token_rule, target, draft, [0, 0]), InvalidInputError),  # type: ignore[arg-type]
-        (lambda: audit_rounds(3, target, draft, paths), InvalidInputError),  # type: ignore[arg-type]
+        (lambda: audit_rounds(token_rule, target, draft, [0, 0]), InvalidInputError),
+        (lambda: audit_rounds(3, target, draft, paths), InvalidInputError),
         (lambda: audit_rounds(token_rule, target, draft, paths, samples=3), InvalidInputError),
         (lambda: audit_rounds(token_rule, *models(101, 3), DraftedPaths(1, 2)), SizeLimitError),
     ]:

@@ -130,7 +130,8 @@ def test_p_values_of_pairs_are_uniform_for_independent_rounds() -> None:
 
 def test_a_dependence_of_the_stated_size_is_found() -> None:
     """Nine times in ten: planted where rounds repeat the one before."""
-    first = independence_test(*np.random.default_rng(0).integers(3, size=(2, 4_000)), 1e-6)
+    one, other = np.random.default_rng(0).integers(3, size=(2, 4_000))
+    first = independence_test(one, other, 1e-6)
     copied, found = first.detectable / (2 / 3), 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -162,4 +163,4 @@ def test_a_drafter_stands_alone() -> None:
         more: dict[str, Any] = {"drafter": Engine().draft, "sampler": lambda tables, rng: [0, 0]}
         audit_rounds(Engine().verify, *models, PATH, **more)
     with pytest.raises(InvalidInputError, match="drafter: for rounds alone"):
-        assert_lossless(lambda *given: 0, lambda q: DraftedTree([0]), drafter=Engine().draft)  # type: ignore[arg-type, return-value]
+        assert_lossless(lambda *given: 0, lambda q: DraftedTree([0]), drafter=Engine().draft)  # type: ignore[return-value]

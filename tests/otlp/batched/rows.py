@@ -62,5 +62,5 @@ def degenerate_rows(dtype: Any) -> tuple[Any, Any, Any, list[str]]:
             rows.append((p, q, drafts))
             names.append(name)
     target, draft, tokens = zip(*rows, strict=True)
-    laws = (torch.tensor(part, dtype=dtype) for part in (target, draft))
-    return *laws, torch.tensor(tokens), names
+    made = torch.tensor(target, dtype=dtype), torch.tensor(draft, dtype=dtype)
+    return *made, torch.tensor(tokens), names

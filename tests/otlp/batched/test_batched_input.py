@@ -25,7 +25,7 @@ VERIFIERS = [*RULES.values(), batched.recursive_rejection_without_replacement, b
 OTHERS = [batched.acceptance]
 
 
-def arguments(function: Callable) -> dict[str, object]:
+def arguments(function: Callable) -> dict[str, Any]:
     """Two rows with two drafts, or one of two paths of two tokens."""
     if function is batched.verify_paths:
         rows = torch.full((1, 2, 3, 4), 0.25)
@@ -88,12 +88,12 @@ def test_random_numbers(function: Callable) -> None:
     for source in (7, "seed", [0.5], np.random.default_rng(0), good.numpy()):
         with pytest.raises(InvalidInputError, match=r"generator is a .*torch\.Generator"):
             call(source)
-    for source in (good.float(), good.half(), (9 * good).long()):
+    for numbers in (good.float(), good.half(), (9 * good).long()):
         with pytest.raises(InvalidInputError, match=r"generator has shape .*float64"):
-            call(source)
-    for source in (good[:, 1:], good[0], good[None], good.repeat(1, 2), good[:0]):
+            call(numbers)
+    for numbers in (good[:, 1:], good[0], good[None], good.repeat(1, 2), good[:0]):
         with pytest.raises(InvalidInputError, match=r"numbers of shape .*: it must be \("):
-            call(source)
+            call(numbers)
     for entry in (1.0, -1e-300, float("nan"), float("inf")):
         wrong = good.clone()
         wrong[-1, -1] = entry
@@ -165,7 +165,7 @@ def changed(function: Callable, change: Change | dict[str, object]) -> dict[str,
     if isinstance(change, dict):
         return given | change
     name, entries = change
-    tensor = given[name].clone()  # type: ignore[attr-defined]
+    tensor = given[name].clone()
     for place, value in entries.items():
         tensor[place] = value
     return given | {name: tensor}

@@ -195,9 +195,9 @@ def test_subnormal_masses(tiny: float, position: int) -> None:
     drafts = torch.tensor([*product(range(3), repeat=2)])
     one, other = (np.insert(law, position, tiny) for law in ([0.0041, 0.9959], [0.3, 0.7]))
     for p, q in ((one, one), (one, other), (other, one)):
-        rows = [torch.tensor(law).expand(9, -1) for law in (p, q)]
-        chances = rows[1][0][drafts].prod(1)
-        law = chances @ conditional(*rows, drafts)
-        assert float((law - rows[0][0]).abs().sum()) < 1e-12
-        found = batched.acceptance(*rows, drafts)
+        target, draft = (torch.tensor(law).expand(9, -1) for law in (p, q))
+        chances = draft[0][drafts].prod(1)
+        law = chances @ conditional(target, draft, drafts)
+        assert float((law - target[0]).abs().sum()) < 1e-12
+        found = batched.acceptance(target, draft, drafts)
         assert bool((found.upper_bound - found.acceptance).abs().max() < 1e-3)

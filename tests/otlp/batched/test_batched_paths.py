@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def enumerate_round(pair: Pair, length: int, paths: int) -> Rounds:
     every = np.argwhere(chances > 0.0)
     rows = given(pair, every[:, None].repeat(paths, 1))
     leaves, splits, weights = path_laws(*rows)
-    leaves, *splits = (type(one)(*(part[::paths] for part in one)) for one in (leaves, *splits))
+    leaves, *splits = (type(one)(*(part[::paths] for part in one)) for one in (leaves, *splits))  # type: ignore[assignment]
     p, q, weights = rows[0][:, 0], rows[1][:, 0], weights[::paths]
     left = residuals(p, q, splits, weights)
     stop = stops(left.sum(2), weights)
@@ -237,7 +237,9 @@ def test_selected_path_over_all_tuples(seed, vocab, length, paths) -> None:
     assert np.abs(selected - mass * leaves.gain[:, 0].numpy()).max() < 1e-12
 
 
-def drafted(seed: int, vocab: int, batch: int, paths: int, length: int):
+def drafted(
+    seed: int, vocab: int, batch: int, paths: int, length: int
+) -> tuple[Pair, tuple[Tensor, Tensor, Tensor], Any]:
     """Rows of paths that were drawn from the draft model."""
     pair, generator = dirichlet_pair(seed, vocab, length), torch.Generator().manual_seed(seed)
     drafts = np.zeros((batch, paths, 0), dtype=np.int64)
@@ -267,12 +269,12 @@ def test_sampled_rounds() -> None:
 @pytest.mark.parametrize("paths", [1, 3])
 def test_rows_of_every_type_are_divided_by_their_sums(paths: int, dtype) -> None:
     _, (*laws, tokens), generator = drafted(9, 11, 64, paths, 3)
-    stored = [rows.to(dtype) for rows in laws]
-    exact = [rows.double() / rows.double().sum(-1, keepdim=True) for rows in stored]
+    target, draft = (rows.to(dtype) for rows in laws)
+    p, q = (rows.double() / rows.double().sum(-1, keepdim=True) for rows in (target, draft))
     numbers = batched.uniforms(tokens, generator)
-    found = batched.verify_paths(*stored, tokens, numbers)
+    found = batched.verify_paths(target, draft, tokens, numbers)
     verify = verify_block if paths == 1 else verify_selected
-    for one, other in zip(found, verify(*exact, tokens, numbers), strict=True):
+    for one, other in zip(found, verify(p, q, tokens, numbers), strict=True):
         assert torch.equal(one, other)
     assert ((found.tokens >= 0) == (torch.arange(4) <= found.accepted[:, None])).all()
 

@@ -69,7 +69,7 @@ def test_different_drafts_are_verified_as_by_the_plan(n: int) -> None:
     for p, q in cases:
         q = np.maximum(q, 1e-6)
         q /= q.sum()
-        rows = [torch.tensor(x).expand(100, 6) for x in (p, q)]
+        rows = torch.tensor(p).expand(100, 6), torch.tensor(q).expand(100, 6)
         drafts = batched.sample_without_replacement(rows[1], n, generator)
         numbers = batched.uniforms(drafts, generator)
         found, accepted = batched.recursive_rejection_without_replacement(*rows, drafts, numbers)

@@ -77,7 +77,7 @@ def test_conditionals_of_random_laws_are_lossless_and_optimal(seed: int) -> None
 def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
     listed = problem.drafts.enumerate_tuples()
     tuples, mass = torch.tensor(listed.tokens), torch.tensor(listed.mass)
-    laws = problem.target, problem.drafts.draft
+    laws = problem.target, problem.drafts.draft  # type: ignore[attr-defined]
     target, draft = (spread(torch.tensor(law), len(tuples)) for law in laws)
     found = conditional(target, draft, tuples)
     output = (mass[:, None] * found).sum(0)
@@ -181,7 +181,7 @@ def test_output_law_at_size() -> None:
     for _ in range(8):
         drafts = batched.sample(q, count * n, generator)
         rows = spread(target, count), spread(draft, count), drafts.view(count, n)
-        tokens, _ = batched.verify(*rows, generator, validate=False)
+        tokens, _ = batched.verify(*rows, generator, validate=False)  # type: ignore[misc]
         counts += torch.bincount(tokens, minlength=4096)
     assert not g_test(counts.numpy(), p.numpy(), RATE).rejected
 

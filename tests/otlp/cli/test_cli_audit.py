@@ -39,7 +39,7 @@ def rule(d, p, q, rng):
     return Settings().token
 """
 
-done, refused = (partial(one, "audit") for one in (command.done, command.refused))
+done, refused = partial(command.done, "audit"), partial(command.refused, "audit")
 
 
 def test_a_right_rule() -> None:

@@ -38,7 +38,7 @@ def by_name() -> dict[str, list[click.Option]]:
 def kind(option: click.Option) -> dict[str, Any]:
     """The type of an option, or of the parts of a list."""
     part = option.type.part if isinstance(option.type, ListOf) else option.type
-    found = part.to_info_dict()
+    found: dict[str, Any] = {**part.to_info_dict()}
     if isinstance(part, OutputFile):
         found["endings"] = part.endings
     return found

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def compare(tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30"
     return done(*words.split(), "--time-limit", limit, "--json", tmp_path / "found.json")
 
 
-def records(tmp_path: Path, rule: str) -> list[dict[str, object]]:
+def records(tmp_path: Path, rule: str) -> list[dict[str, Any]]:
     found = json.loads((tmp_path / "found.json").read_text())["results"]
     return [record for record in found if str(record["rule"]).endswith(rule)]
 
@@ -54,12 +55,12 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     assert {record["acceptance"] for record in wrong} == {1.0}
     assert {record["guarantee"] for record in (*right, *wrong, *unfollowed)} == {""}
     for record in (*right, *unfollowed):
-        low, high = record["acceptance_interval"]  # type: ignore[misc]
+        low, high = record["acceptance_interval"]
         assert 0.0 < low < record["acceptance"] < high < 1.0
     assert "eagle_style" in output and "±0.0" in output
     published = {record["row"]: record["acceptance"] for record in records(tmp_path, "naive")}
     for record in right:
-        assert 0.0 < published[record["row"]] < record["acceptance"] < 1.0  # type: ignore[operator]
+        assert 0.0 < published[record["row"]] < record["acceptance"] < 1.0
 
 
 def test_what_is_right_on_few_tokens_alone_is_found_on_the_rows(tmp_path: Path) -> None:

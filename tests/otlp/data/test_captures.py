@@ -202,7 +202,7 @@ def test_a_capture_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         capture.target_logits[0, 0] = 1.0
     with pytest.raises(AttributeError):
-        capture.note = "other"
+        capture.note = "other"  # type: ignore[misc]
     logits[0, 0] = 1.0
 
 
@@ -248,7 +248,7 @@ def test_a_file_is_opened_once(tmp_path, monkeypatch):
     first = example(seed=1)
     save(first, path)
     save(replace(example(seed=2), target_model="another"), other)
-    read = capture_file.read_header
+    read = capture_file.read_header  # type: ignore[attr-defined]
 
     def replaced_meanwhile(path, file):
         header = read(path, file)

@@ -114,7 +114,7 @@ def test_probabilities_are_no_logits(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="are no logits"):
         read_pairs(str(tmp_path / "x.npz"), "logits")
     with pytest.raises(InvalidInputError, match="did you mean 'logits'"):
-        from_arrays(P, Q, "logit")  # type: ignore[arg-type]
+        from_arrays(P, Q, "logit")
 
 
 def test_other_arrays_are_told_what_is_taken(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_top_capture_is_a_capture() -> None:
     assert isinstance(top[2:4], TopCapture) and len(top[2:4]) == 2
     assert (len(top), top.vocab_size, whole.kept, top.kept) == (6, 4097, None, 30)
     assert top.contexts == whole.contexts and top[3].next_token == whole[3].next_token
-    assert [one.position for one in top] == whole.positions.tolist()  # type: ignore[union-attr]
+    assert [one.position for one in top] == whole.positions.tolist()
     row = top[1:][2]
     assert np.isfinite(row.target_logits).sum() == 31
     assert np.exp(row.target_logits.astype(float)).sum() == pytest.approx(1.0, abs=1e-6)

@@ -97,6 +97,6 @@ def test_a_file_that_changes_or_goes_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", "a\0b", 3, None])
 def test_what_is_no_path_is_refused(path: object) -> None:
-    for use in (lambda: load(path), lambda: save(example(), path)):  # type: ignore[arg-type]
+    for use in (lambda: load(path), lambda: save(example(), path)):
         with pytest.raises(CaptureError, match="must be the path of a file"):
             use()

@@ -1,5 +1,7 @@
 """Orders that theory fixes between the algorithms, by enumeration."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ OPTIMUM_SLACK = 1e-6
 """The LP's own tolerance."""
 
 
-def efficiency(pair, name, paths, length):
+def efficiency(pair: tuple[Any, Any], name, paths, length):
     return prefix_law(*pair, iid_paths(paths, length), ALGORITHMS[name]).block_efficiency
 
 

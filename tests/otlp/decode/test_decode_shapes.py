@@ -66,7 +66,7 @@ class Once(ShapeRule[int]):
         return 0
 
     def children(self, state: int, q: FloatArray) -> Children:
-        return self.asked  # type: ignore[no-any-return]
+        return self.asked
 
     def below(self, state: int, q: FloatArray, place: int, token: int) -> None:
         return None
@@ -76,7 +76,7 @@ class Watched(ShapeRule[Any]):
     """Another rule, and all that it was shown."""
 
     def __init__(self, rule: ShapeRule[Any]) -> None:
-        self.rule, self.shown = rule, []  # type: ignore[var-annotated]
+        self.rule, self.shown = rule, []
 
     @property
     def length(self) -> int:
@@ -170,7 +170,7 @@ def test_the_top_tree_holds_the_most_likely_prefixes(nodes: int) -> None:
     (tree, chance), = draft_trees(draft, top_tree(nodes, 2))  # fmt: skip
     assert chance == 1.0
     found = {tuple(tree.path(node).tolist()) for node in range(1, len(tree))}
-    worth = {(x,): float(draft.joint(1)[x]) for x in range(3)}
+    worth: dict[tuple[int, ...], float] = {(x,): float(draft.joint(1)[x]) for x in range(3)}
     worth |= {(x, y): float(draft.joint(2)[x, y]) for x in range(3) for y in range(3)}
     assert found == set(sorted(worth, key=lambda path: -worth[path])[:nodes])
 
@@ -201,7 +201,7 @@ def test_a_drafting_is_shortened_as_itself(name: str) -> None:
         for made, sign in ((short, 1.0), (drafting, -1.0)):
             for tree, chance in draft_trees(pair[0], made):
                 paths = [tuple(tree.path(node).tolist()) for node in range(len(tree))]
-                trees[tuple(path for path in paths if len(path) <= length)] += sign * chance
+                trees[tuple(path for path in paths if len(path) <= length)] += sign * chance  # type: ignore[assignment]
         if name != "top_tree":  # the N most likely prefixes of fewer tokens are others
             assert max(map(abs, trees.values())) < 1e-12
         law = prefix_law(*pair, short, Tournament() if drafting.independent else Traversal())
@@ -270,7 +270,7 @@ def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
         lambda: mixed_tree([]),
         lambda: mixed_tree([(0, 0)]),
         lambda: mixed_tree([(1, -1)]),
-        lambda: mixed_tree([3]),  # type: ignore[list-item]
+        lambda: mixed_tree([3]),
         lambda: mixed_tree([(100, 100)] * 3),
         lambda: adaptive_depth(0, 2, 0.1),
         lambda: adaptive_depth(2, 2, 1.1),
@@ -281,7 +281,7 @@ def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
         lambda: top_tree(10**6, 2),
         lambda: top_tree(2, 0),
         lambda: top_tree(2, 2, 0),
-        lambda: RuledDrafting("mixed"),  # type: ignore[arg-type]
+        lambda: RuledDrafting("mixed"),
     ],
 )
 def test_bad_input(make: Any) -> None:

@@ -157,14 +157,14 @@ def test_a_mixture_weighs_and_then_tempers() -> None:
         (lambda: NGram(0), "vocab_size"),
         (lambda: NGram(3, 0), "order"),
         (lambda: NGram(3, corpus=[3]), r"token 3: tokens are in \[0, 3\)"),
-        (lambda: NGram(3, sampling=0.5), "sampling"),  # type: ignore[arg-type]
+        (lambda: NGram(3, sampling=0.5), "sampling"),
         (lambda: PromptLookup(3, 0), "longest"),
         (lambda: Mixture([]), "at least one"),
         (lambda: Mixture([NGram(3), NGram(4)]), "different sizes"),
         (lambda: Mixture([NGram(3)], [0.5, 0.5]), "1 models and 2 weights"),
         (lambda: Mixture([NGram(3), NGram(3)], [0.5, 0.6]), "sums to 1.1"),
-        (lambda: Mixture([3]), "a model of the mixture"),  # type: ignore[list-item]
-        (lambda: Copying(3), "the model that copies"),  # type: ignore[arg-type]
+        (lambda: Mixture([3]), "a model of the mixture"),
+        (lambda: Copying(3), "the model that copies"),
         (lambda: Copying(NGram(3), []), "shares has shape"),
         (lambda: Copying(Copying(NGram(3))), "copying:ngram copies already"),
         (lambda: Copying(NGram(3), [0.5, 1.5]), r"a number in \[0, 1\]"),

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
-    DraftTree,
     RandomChooser,
     RuledDrafting,
     ShapedDrafting,
     TabularModel,
     TargetOnly,
+    TokenTree,
     TopDown,
     Tournament,
     hub_pairs,
@@ -154,10 +154,10 @@ def test_powers_that_multiply_to_nothing() -> None:
     shape: tuple[object, ...] = DRAWN
     for _ in range(40):
         shape = (shape,), (LEAF,)
-    drafting = mixed_shape(shape)  # type: ignore[arg-type]
+    drafting = mixed_shape(shape)
 
     class Everywhere(TabularModel):
-        def distributions(self, tree: DraftTree, nodes: IntArray) -> FloatArray:
+        def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
             return np.tile(self.tables[0], (len(nodes), 1))
 
     draft = Everywhere([[0.6, 0.3, 0.1]])
@@ -236,7 +236,7 @@ def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
     with pytest.raises(UnsupportedProblemError, match=f"{drafting.kind_name} draws"):
         round_law(*pair, drafting, Tournament())
     with pytest.raises(UnsupportedProblemError, match="tournament"):
-        tournament_efficiency(*pair, drafting)  # type: ignore[arg-type]
+        tournament_efficiency(*pair, drafting)
 
 
 @given(hard_laws(), st.floats(0.01, 1.0), st.floats(1e-3, 1.0), st.floats(0.0, 1.0))

@@ -118,13 +118,11 @@ def family_of(options: list[tuple[Pair, ...]]) -> list[Pair]:
     """
     (root,), *below = options
     ends = np.full((len(below),) * 3, 1.0 / len(below))
-    return [
-        tuple(
-            TabularModel([root[of].tables[0], np.stack([o[of].tables[0] for o in picks]), ends])
-            for of in range(2)
-        )
-        for picks in product(*below)
-    ]  # type: ignore[misc]
+
+    def model(of: int, picks: tuple[Pair, ...]) -> TabularModel:
+        return TabularModel([root[of].tables[0], np.stack([o[of].tables[0] for o in picks]), ends])
+
+    return [(model(0, picks), model(1, picks)) for picks in product(*below)]
 
 
 def random_family(size: int, rng: np.random.Generator) -> list[Pair]:

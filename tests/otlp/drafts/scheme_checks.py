@@ -40,8 +40,8 @@ def check_scheme(drafts, order):
     )
     np.testing.assert_allclose(drafts.mean_draft, places, **CLOSE)
     assert not (drafts.support < (places > 0.0)).any()
-    for inside in product([False, True], repeat=size):
-        inside = np.array(inside)
+    for chosen in product([False, True], repeat=size):
+        inside = np.array(chosen)
         within, touching = ~(members & ~inside).any(axis=1), (members & inside).any(axis=1)
         np.testing.assert_allclose(drafts.mass_within(inside), mass[within].sum(), **CLOSE)
         np.testing.assert_allclose(drafts.mass_touching(inside), mass[touching].sum(), **CLOSE)

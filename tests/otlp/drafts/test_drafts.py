@@ -113,7 +113,7 @@ def test_top_k_of_both() -> None:
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
 def test_number_of_drafts(n: object) -> None:
     with pytest.raises(InvalidInputError, match=r"n is .* whole number"):
-        otlp.IID([0.5, 0.5], n)  # type: ignore[arg-type]
+        otlp.IID([0.5, 0.5], n)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_number_of_drafts(n: object) -> None:
 )
 def test_bad_lists(tuples: object, probabilities: object, error: type[Exception]) -> None:
     with pytest.raises(error):
-        otlp.Explicit(tuples, probabilities, vocab_size=2)  # type: ignore[arg-type]
+        otlp.Explicit(tuples, probabilities, vocab_size=2)
 
 
 @pytest.mark.parametrize("subset", [[0, 3], [-1], [[0]], [0.5], [True, False]])

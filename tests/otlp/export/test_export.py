@@ -152,7 +152,7 @@ def test_what_is_too_large_is_refused_by_name() -> None:
     with pytest.raises(InvalidInputError, match="did you mean 'relaxed'"):
         lp_arrays(otlp.Problem(uniform, otlp.IID(uniform, 2)), "relax")
     with pytest.raises(InvalidInputError, match=r"otlp\.Problem"):
-        lp_arrays("problem")  # type: ignore[arg-type]
+        lp_arrays("problem")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:

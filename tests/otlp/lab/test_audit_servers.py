@@ -314,18 +314,18 @@ class Cached:
     ],
 )
 def test_each_side_with_a_cache_is_refused(requests: int, prompts: str, named: str) -> None:
-    sides = [Cached(Law(seed), requests, prompts) for seed in (0, 1)]
+    one, other = (Cached(Law(seed), requests, prompts) for seed in (0, 1))
     with pytest.raises(InvalidInputError, match=named):
-        audit_server(*sides, ["x", "y"], pairs=400)
+        audit_server(one, other, ["x", "y"], pairs=400)
 
 
 @pytest.mark.parametrize("requests", [20, 50])
 def test_answers_that_are_kept_for_a_while_are_no_difference(requests: int) -> None:
     """Of ten audits of equal laws each: refused, or not found, whenever they would have ended."""
     for seed in range(0, 20, 2):
-        sides = [Cached(Law(seed + k, words=3), requests, "xy") for k in (0, 1)]
+        one, other = (Cached(Law(seed + k, words=3), requests, "xy") for k in (0, 1))
         with pytest.raises(InvalidInputError, match=r"not independent|again and again"):
-            audit_server(*sides, ["x", "y"], pairs=600)
+            audit_server(one, other, ["x", "y"], pairs=600)
 
 
 def test_bets_on_texts_that_stay_the_same_for_long() -> None:

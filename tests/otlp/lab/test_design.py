@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tree_schemes import greedy_profile
 
 import otlp
-from bench.tree_schemes import greedy_profile
 from otlp.decode import (
     Chooser,
     Drafting,
@@ -158,7 +158,7 @@ def test_rounds_renew_along_the_text() -> None:
 def test_node_acceptance_is_the_optimum() -> None:
     rng = np.random.default_rng(7)
     p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
-    text = WrittenText([0], p[None], q[None])  # type: ignore[arg-type]
+    text = WrittenText([0], p[None], q[None])
     found = mean_acceptance([text], 2, 3)
     top = np.argsort(-q)
     for drawn in (1, 2, 3):

@@ -54,7 +54,7 @@ def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
     assert design(statistics(*given.candidates, same), 4) == given.candidates[1]
     assert design(given, 4, families=["mixed"]).verification == ALGORITHMS["tournament"]
     assert design(given, 4).verification == ALGORITHMS["two-slice"]
-    cheap_nodes = CostCurve((1.0, 1.0, 1.0, 1.0, 1.0))  # type: ignore[arg-type]
+    cheap_nodes = CostCurve((1.0, 1.0, 1.0, 1.0, 1.0))
     assert cheap_nodes.tokens_per_second(design(given, costs=cheap_nodes)) == pytest.approx(1.8)
     dear = CostCurve((1.0, 2.0, 3.0, 4.0, 5.0), 0.1)
     found = design(given, costs=dear, families=["paths"])
@@ -114,20 +114,20 @@ def test_candidates_that_are_none(change: dict[str, Any]) -> None:
         lambda: design(statistics(), 0),
         lambda: design(statistics(), -1),
         lambda: design(statistics()),
-        lambda: design(statistics(), 0.5),  # type: ignore[arg-type]
+        lambda: design(statistics(), 0.5),
         lambda: design(statistics(), 1, families=["paths"]),
         lambda: design(statistics(), 4, families=["forests"]),
         lambda: design(statistics(), 4, families=[]),
-        lambda: design("statistics", 4),  # type: ignore[arg-type]
-        lambda: design(statistics(), costs=[1.0, 2.0]),  # type: ignore[arg-type]
+        lambda: design("statistics", 4),
+        lambda: design(statistics(), costs=[1.0, 2.0]),
         lambda: CostCurve(()),
         lambda: CostCurve((1.0,)),
         lambda: CostCurve((1.0, nan, 2.0)),
-        lambda: CostCurve((1.0, None, 2.0)),  # type: ignore[arg-type]
+        lambda: CostCurve((1.0, None, 2.0)),
         lambda: CostCurve((1.0, -2.0)),
         lambda: CostCurve((1.0, 0.0)),
         lambda: CostCurve((1.0, 2.0), -0.1),
-        lambda: CostCurve(3.0),  # type: ignore[arg-type]
+        lambda: CostCurve(3.0),
         lambda: Statistics("d", "t", Sampling(), 0, 0, ()),
         lambda: gather_statistics([], **NAMES),
         lambda: gather_statistics([TEXT], **NAMES, budgets=(), length=2),
@@ -135,14 +135,14 @@ def test_candidates_that_are_none(change: dict[str, Any]) -> None:
         lambda: gather_statistics([TEXT], **NAMES, length=4),  # deeper than the text
         lambda: tournament_profile(TEXT, iid_paths(1, 3), 2),
         lambda: tournament_profile(TEXT, top_tree(3, 2), 2),
-        lambda: WrittenText([0, 1], ROW, ROW),  # type: ignore[arg-type]
-        lambda: WrittenText([0, 0, 0, 3], ROW, ROW),  # type: ignore[arg-type]
-        lambda: WrittenText([0] * 4, np.eye(4, 3) * 0.0, ROW),  # type: ignore[arg-type]
+        lambda: WrittenText([0, 1], ROW, ROW),
+        lambda: WrittenText([0, 0, 0, 3], ROW, ROW),
+        lambda: WrittenText([0] * 4, np.eye(4, 3) * 0.0, ROW),
         lambda: best_static_tree([0.5], 0, 1),
         lambda: best_static_tree([1.5], 2, 1),
         lambda: mixed_shape(((), ())),
-        lambda: mixed_shape(3),  # type: ignore[arg-type]
-        lambda: mixed_shape(((3,), ())),  # type: ignore[arg-type]
+        lambda: mixed_shape(3),
+        lambda: mixed_shape(((3,), ())),
     ],
 )
 def test_bad_input(make: Any) -> None:

@@ -65,7 +65,7 @@ def test_greedy_batches_are_those_of_plain_generate(
     assert torch.equal(plain, found)
 
 
-class Late(transformers.StoppingCriteria):  # type: ignore[misc]
+class Late(transformers.StoppingCriteria):  # type: ignore[name-defined]
     """Ends each row at a length of its own."""
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
@@ -209,7 +209,7 @@ OPTIONS: dict[str, list[Any]] = {
 RULES = ["two-slice", "tournament", "traversal", "k-seq", "greedy-multipath"]
 
 
-class Forced(TorchFunctionMode):  # type: ignore[misc]
+class Forced(TorchFunctionMode):
     """Draws that come out as given, a column at a time."""
 
     def __init__(self, columns: Any) -> None:

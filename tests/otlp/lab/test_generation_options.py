@@ -189,7 +189,7 @@ def test_inputs_that_are_not_known_are_refused() -> None:
 
 
 def test_stop_strings_as_stopping_criteria(pair: tuple[Any, Any]) -> None:
-    class Stop(transformers.StoppingCriteria):
+    class Stop(transformers.StoppingCriteria):  # type: ignore[name-defined]
         def __init__(self) -> None:
             self.seen: list[int] = []
 
@@ -283,7 +283,7 @@ def test_every_processor_has_no_memory_or_is_refused(name: str) -> None:
             assert torch.equal(used(texts[at], scores[at].clone()), fresh[at])
 
 
-class Remembering(transformers.LogitsProcessor):  # type: ignore[misc]
+class Remembering(transformers.LogitsProcessor):  # type: ignore[name-defined]
     """Gives a bonus that grows with every call."""
 
     calls = 0
@@ -294,7 +294,7 @@ class Remembering(transformers.LogitsProcessor):  # type: ignore[misc]
         return scores
 
 
-class OfText(transformers.LogitsProcessor):  # type: ignore[misc]
+class OfText(transformers.LogitsProcessor):  # type: ignore[name-defined]
     """A user's own function of the text."""
 
     function_of_text = True

@@ -97,8 +97,8 @@ def test_it_goes_on_from_its_journal(
     journal = tmp_path / "folder" / "texts.jsonl"
     broken = Served(Law(2), most=31)
     with serving(broken) as url:
-        words = (url, "--baseline", plain[1], "--prompts", prompts)
-        words += ("--texts", 50, "--journal", journal)
+        texts = "--texts", 50, "--journal", journal
+        words = url, "--baseline", plain[1], "--prompts", prompts, *texts
         output = done(*words, status=2)
         assert "31 of 50 pairs of texts" in output
         assert "status 500: out of memory (5 tries)" in output

@@ -119,8 +119,8 @@ def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_trees_and_the_drafts_temperature_are_decoded_as_tuned(tmp_path: Path) -> None:
     config, found = tmp_path / "t.json", tmp_path / "found.json"
-    names = "trained:target", "trained:draft", "cpu", "float32", Sampling(0.9, 20, 0.9)
-    names += "tournament", 4, 2
+    models = "trained:target", "trained:draft", "cpu", "float32", Sampling(0.9, 20, 0.9)
+    names = *models, "tournament", 4, 2
     config.write_text(Tuned(*names, branching=(2, 2), draft_temperature=0.01).to_json())
     words = config, "--limit", 1, "--tokens", 12, "--json", found
     done("lab", "decode", *words)

@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from rivals import HSD, RULES, ReleasedHSD, ReleasedSpecTrGBV
 
-from bench.rivals import HSD, RULES, ReleasedHSD, ReleasedSpecTrGBV
 from otlp.decode import (
     ALGORITHMS,
     Block,

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from tree_schemes import blended, gain, top_down_profile
 
-from bench.tree_schemes import blended, gain, top_down_profile
 from otlp.decode import (
     ALGORITHMS,
     ShapedDrafting,
@@ -103,7 +103,7 @@ def test_a_deterministic_tree_accepts_what_it_holds() -> None:
     place = count = 0
     while place < 3:
         draft.start(text.tokens[:place])
-        tree = drafting.draft(draft, None)  # type: ignore[arg-type]  # nothing is to be chosen
+        tree = drafting.draft(draft, None)  # nothing is to be chosen
         held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
         place += 1 + max(n for n in range(3) if tuple(text.tokens[place : place + n]) in held)
         count += 1
@@ -112,7 +112,7 @@ def test_a_deterministic_tree_accepts_what_it_holds() -> None:
 
 def write_text_of(draft: object, target: object, tokens: int) -> WrittenText:
     none = np.empty(0, dtype=np.int64)
-    return write_text(draft, target, none, tokens, np.random.default_rng(6))  # type: ignore[arg-type]
+    return write_text(draft, target, none, tokens, np.random.default_rng(6))
 
 
 def test_written_text_holds_what_the_models_say() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,12 +27,12 @@ PROMPT = np.array([0])
 
 
 @pytest.fixture(scope="module")
-def pair():
+def pair() -> tuple[Any, Any]:
     return random_pair(2, 14, np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
-def texts(pair):
+def texts(pair: tuple[Any, Any]) -> dict[Any, Any]:
     rng = np.random.default_rng(1)
     return {None: [write_text(*pair, PROMPT, 12, rng) for _ in range(8)]}
 

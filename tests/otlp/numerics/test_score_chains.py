@@ -89,10 +89,7 @@ def test_the_low_part_and_the_high_part_make_the_whole(
 @pytest.mark.parametrize("seed", range(4))
 def test_best_score_against_a_fine_sum(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    scores = [
-        some_score([tuple(rng.uniform(0.2, 0.9, 3)) for _ in range(2)])  # type: ignore[misc]
-        for _ in range(3)
-    ]
+    scores = [some_score([tuple(rng.uniform(0.2, 0.9, 3)) for _ in range(2)]) for _ in range(3)]
     ends = np.unique(np.exp(np.concatenate([score.edges for score in scores])))
     # a finer and finer grid at the left ends, where densities may be infinite
     places = [a + (b - a) * np.geomspace(1e-30, 1.0, 100_001) for a, b in pairwise(ends)]

@@ -71,7 +71,7 @@ def test_each_row_is_the_same_function_of_its_numbers(
     assert isinstance(plan, SelectionPlan)
     tokens = problem.drafts.sample(rng, 1_000)
     recording = Recording(0)
-    verified = plan.sample_many(tokens, recording)  # type: ignore[arg-type]
+    verified = plan.sample_many(tokens, recording)
     replayed = []
     given_ = iter(recording.given)
     for begin in range(0, len(tokens), 64):
@@ -83,7 +83,7 @@ def test_each_row_is_the_same_function_of_its_numbers(
             numbers = [] if solver == "speculative-sampling" else [choice]
             more = replacements[rejected : rejected + 1]
             replaying = Replaying(*numbers, coin, *more)
-            replayed.append(plan.sample(row, replaying))  # type: ignore[arg-type]
+            replayed.append(plan.sample(row, replaying))
             rejected += len(replaying.numbers) < len(more)
         assert rejected == replacements.size
     assert next(given_, None) is None
@@ -179,7 +179,7 @@ def test_bad_rows_are_refused_before_a_number_is_drawn(why: str, solver: str) ->
 @pytest.mark.parametrize("solver", ["martingale", "naive", "max-flow"])
 def test_what_draws_no_numbers_is_no_generator(solver: str) -> None:
     with pytest.raises(InvalidInputError, match="default_rng"):
-        plan_of("iid", solver).sample_many([[0, 1, 2]], 7)  # type: ignore[arg-type]
+        plan_of("iid", solver).sample_many([[0, 1, 2]], 7)
 
 
 @pytest.mark.parametrize(("name", "solver"), SUPPORTED)
@@ -229,4 +229,4 @@ def test_tables_over_the_limit_are_refused_by_name() -> None:
         plan.table(memory_limit=1_000)
     for method in (plan.table, plan.sparse_table):
         with pytest.raises(InvalidInputError, match="memory_limit"):
-            method(memory_limit="much")  # type: ignore[arg-type]
+            method(memory_limit="much")

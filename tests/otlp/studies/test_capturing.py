@@ -30,7 +30,9 @@ def encoded(pair: Any, *texts: str) -> list[Any]:
     return [pair[1].encode(text) for text in texts]
 
 
-def _interrupt(trained: Any, prompts: Sequence[Any], path: Path, **options: Any) -> None:
+def _interrupt(
+    trained: tuple[Any, Any], prompts: Sequence[Any], path: Path, **options: Any
+) -> None:
     """Begin a capture of two steps a prompt, and stop after the first passage."""
 
     class StopError(Exception):
@@ -44,14 +46,16 @@ def _interrupt(trained: Any, prompts: Sequence[Any], path: Path, **options: Any)
 
 
 @pytest.fixture
-def interrupted(trained: Any, tmp_path: Path) -> tuple[Path, list[Any], Path]:
+def interrupted(trained: tuple[Any, Any], tmp_path: Path) -> tuple[Path, list[Any], Path]:
     """Where a capture was begun, of which prompts, and the folder of its parts."""
     path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
     _interrupt(trained, prompts, path)
     return path, prompts, parts_folder(path)
 
 
-def test_two_processes_write_no_capture_together(trained: Any, interrupted: Any) -> None:
+def test_two_processes_write_no_capture_together(
+    trained: tuple[Any, Any], interrupted: Any
+) -> None:
     path, prompts, folder = interrupted
     other = os.open(folder, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
@@ -63,7 +67,7 @@ def test_two_processes_write_no_capture_together(trained: Any, interrupted: Any)
     assert len(capture(*trained, prompts, path, steps=2)) == 4 and not folder.exists()
 
 
-def test_a_capture_mixes_no_precisions(trained: Any, interrupted: Any) -> None:
+def test_a_capture_mixes_no_precisions(trained: tuple[Any, Any], interrupted: Any) -> None:
     path, prompts, folder = interrupted
     with pytest.raises(CaptureError, match="begun with other dtype"):
         capture(*load_pair(dtype="bfloat16"), prompts, path, steps=2)
@@ -72,7 +76,7 @@ def test_a_capture_mixes_no_precisions(trained: Any, interrupted: Any) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
-def test_a_capture_deletes_only_what_it_made(trained: Any, interrupted: Any) -> None:
+def test_a_capture_deletes_only_what_it_made(trained: tuple[Any, Any], interrupted: Any) -> None:
     path, prompts, folder = interrupted
     (folder / "notes.txt").write_text("mine")
     (folder / "00007.safetensors").write_text("mine")
@@ -81,7 +85,9 @@ def test_a_capture_deletes_only_what_it_made(trained: Any, interrupted: Any) -> 
     assert sorted(entry.name for entry in folder.iterdir()) == ["00007.safetensors", "notes.txt"]
 
 
-def test_passages_of_other_widths_are_not_joined(trained: Any, interrupted: Any) -> None:
+def test_passages_of_other_widths_are_not_joined(
+    trained: tuple[Any, Any], interrupted: Any
+) -> None:
     path, prompts, folder = interrupted
     part = folder / "00001.safetensors"
     for other in (example(), keep_top(load(folder / "00000.safetensors"), 5)):
@@ -94,7 +100,7 @@ def test_passages_of_other_widths_are_not_joined(trained: Any, interrupted: Any)
 
 
 def test_a_capture_interrupted_at_its_end_is_done(
-    trained: Any, interrupted: Any, tmp_path: Path
+    trained: tuple[Any, Any], interrupted: Any, tmp_path: Path
 ) -> None:
     path, prompts, folder = interrupted
     straight = capture(*trained, prompts, tmp_path / "straight", steps=2)
@@ -120,7 +126,7 @@ def test_a_capture_interrupted_at_its_end_is_done(
 
 @pytest.mark.parametrize("plan", ["[]", "3", "{", "null", "\xff", "[" * 99999, None])
 def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
-    trained: Any, tmp_path: Path, plan: str | None
+    trained: tuple[Any, Any], tmp_path: Path, plan: str | None
 ) -> None:
     folder = parts_folder(tmp_path / "mine")
     folder.mkdir()
@@ -132,7 +138,7 @@ def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
     assert (folder / "notes.txt").read_text() == "mine"
 
 
-def test_a_refused_capture_leaves_nothing(trained: Any, tmp_path: Path) -> None:
+def test_a_refused_capture_leaves_nothing(trained: tuple[Any, Any], tmp_path: Path) -> None:
     prompts = [trained[1].encode("import"), np.full(510, 7)]
     for steps, given in ((100_000, prompts[:1]), (4, prompts), (2, []), (0, prompts[:1])):
         with pytest.raises(InvalidInputError, match=r"context|empty|steps is 0"):
@@ -143,7 +149,7 @@ def test_a_refused_capture_leaves_nothing(trained: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top_logprobs", [None, 20])
 def test_what_was_kept_goes_on_where_it_stopped(
-    trained: Any, tmp_path: Path, top_logprobs: int | None
+    trained: tuple[Any, Any], tmp_path: Path, top_logprobs: int | None
 ) -> None:
     prompts = encoded(trained, "import", "def", "class")
     whole = capture(*trained, prompts, tmp_path / "whole", steps=2)
@@ -176,7 +182,7 @@ def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
     np.testing.assert_array_equal(joined[0].target_logits, np.array([1.0, 2.0], dtype=np.float32))
 
 
-def test_a_text_goes_on_to_the_end_of_a_context_and_no_further(trained: Any) -> None:
+def test_a_text_goes_on_to_the_end_of_a_context_and_no_further(trained: tuple[Any, Any]) -> None:
     prompt, rng = np.full(510, 7), np.random.default_rng(0)
     assert len(write_text(*trained, prompt, 3, rng)) == 3
     with pytest.raises(
@@ -186,7 +192,7 @@ def test_a_text_goes_on_to_the_end_of_a_context_and_no_further(trained: Any) -> 
 
 
 def test_texts_end_with_an_end_token(
-    trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In captures, in what the target writes for `design` and `tune`, and in what is decoded."""
     prompts = encoded(trained, "import", "def f", "class A")
@@ -214,7 +220,7 @@ def test_texts_end_with_an_end_token(
         capture(*trained, prompts, path, steps=8)
 
 
-def test_captured_logits_are_those_of_the_models(trained: Any) -> None:
+def test_captured_logits_are_those_of_the_models(trained: tuple[Any, Any]) -> None:
     import torch
 
     prompt = trained[1].encode("import os\n")

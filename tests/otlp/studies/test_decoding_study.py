@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,6 @@ def test_decode_prints_and_writes(tmp_path):
     assert figure.stat().st_size
 
 
-def test_prompts_without_room_are_refused(trained):
+def test_prompts_without_room_are_refused(trained: tuple[Any, Any]) -> None:
     with pytest.raises(InvalidInputError, match="does not fit"):
         measure(*trained, [np.full(510, 7)], Setting("block", 1, 4))

@@ -240,7 +240,7 @@ def test_rows_are_refused_before_any_work(tmp_path: Path) -> None:
         CaptureRows(ROWS.capture, [10**6])
     for rows, grid in ((3, GRID), (ROWS, {"n": [1]})):
         with pytest.raises(InvalidInputError, match="sweep of a"):
-            sweep(rows, grid, tmp_path / "j")  # type: ignore[arg-type]
+            sweep(rows, grid, tmp_path / "j")
     assert not list(tmp_path.iterdir())
 
 

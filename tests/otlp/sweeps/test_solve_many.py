@@ -121,7 +121,7 @@ def test_rows_of_likeliest_tokens_are_those_of_the_loop() -> None:
 
 
 def test_a_bad_problem_is_a_row_and_stops_no_other() -> None:
-    rows = list(solve_many([PROBLEMS[0], "x", PROBLEMS[1]]))  # type: ignore[list-item]
+    rows = list(solve_many([PROBLEMS[0], "x", PROBLEMS[1]]))
     assert [row.status for row in rows] == ["SOLVED", "InvalidInputError", "SOLVED"]
     assert "problem is a str" in rows[1].reason
     assert np.isnan(rows[1].acceptance)
@@ -137,7 +137,7 @@ def test_a_row_that_is_no_distribution_is_named() -> None:
             draft = [0.5, 0.5] if list.__getitem__(self, place) != 3 else [0.5, 0.6]
             return otlp.Problem([0.2, 0.8], otlp.IID(draft, 2))
 
-    rows = list(solve_many(Rows(range(5))))  # type: ignore[arg-type]
+    rows = list(solve_many(Rows(range(5))))
     assert [row.row for row in rows if row.error] == [3]
     assert isinstance(rows[3].error, otlp.errors.InvalidDistributionError)
     assert "sums to 1.1" in rows[3].reason

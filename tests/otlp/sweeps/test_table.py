@@ -38,7 +38,7 @@ def test_columns_are_the_certificates() -> None:
                 assert value == wanted or (math.isnan(value) and math.isnan(wanted))
     assert table["subset_size"][:3] == [1, None, 1]
     for part in ("plan", "total", "load"):
-        assert table[f"{part}_seconds"][0] == getattr(rows[0].solution.timings, part)  # type: ignore[union-attr]
+        assert table[f"{part}_seconds"][0] == getattr(rows[0].solution.timings, part)
     for name, kind in COLUMNS.items():
         assert all(isinstance(value, kind) or value is None for value in table[name])
 

@@ -159,7 +159,7 @@ def test_what_cannot_be_sent_is_told_from_an_error_of_the_function(
     with pytest.raises(InvalidInputError, match=r"cannot be sent .* ThreadPoolExecutor"):
         list(in_order(lambda number: number, range(3), 2, executor=executor))
     with pytest.raises(TypeError, match="has no len"):
-        list(in_order(len, range(3), 2, executor=executor))  # type: ignore[arg-type]
+        list(in_order(len, range(3), 2, executor=executor))
     if executor is not None:
         executor.shutdown()
 
@@ -175,7 +175,7 @@ def test_an_executor_that_does_nothing_is_given_up(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("executor", [2, "dask", ThreadPoolExecutor])
 def test_what_is_no_executor_is_refused_at_once(executor: object) -> None:
     with pytest.raises(InvalidInputError, match="executor is a "):
-        in_order(squared, [1], executor=executor)  # type: ignore[arg-type]
+        in_order(squared, [1], executor=executor)
 
 
 def test_what_the_function_raises_comes_in_its_place() -> None:
@@ -188,7 +188,7 @@ def test_what_the_function_raises_comes_in_its_place() -> None:
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True, "2"])
 def test_jobs_are_checked_at_once(jobs: object) -> None:
     with pytest.raises(InvalidInputError, match="jobs is"):
-        in_order(squared, [1], jobs)  # type: ignore[arg-type]
+        in_order(squared, [1], jobs)
 
 
 SCRIPT = """

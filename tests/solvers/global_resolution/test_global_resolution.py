@@ -148,7 +148,7 @@ def test_many_drafts_need_no_list_of_sets(vocab, n):
     solution = GlobalResolution(1e-3).solve(problem)
     assert solution.guarantee is Guarantee.LOSSLESS
     terms = solution.details["inner_terms"], solution.details["outer_terms"]
-    assert max(terms) > 10_000
+    assert max(terms) > 10_000  # type: ignore[type-var]
     alpha, _ = subset_selection(problem)
     assert 0.0 <= alpha - solution.acceptance <= 10e-3
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """The maximum flows of Tables 1 and 3, engine by engine, beside the paper's times.
 
-    python bench/global_resolution/engines.py         # graph-tool: docs/install.md
+    python bench/global_resolution/flow_engines.py    # graph-tool: docs/install.md
 
 Processor milliseconds of the engine alone, from arcs to flow and cut, and of the whole plan around
 it, without certificate: the least of repeats on each row, then the median over the rows.
