@@ -54,7 +54,8 @@ def test_a_rule_of_a_file_gives_what_the_one_that_it_copies_gives(rules: Path) -
     for rule in (own, Block()):
         lengths = []
         for _ in range(3000):
-            draft.start(()), target.start(())
+            draft.start(())
+            target.start(())
             tree = iid_paths(1, 3).draft(draft, RandomChooser(rng))
             laws = target.distributions(tree, np.arange(len(tree)))
             lengths.append(int(tree.depths[rule.verify(tree, laws, RandomChooser(rng)).node]))
