@@ -163,40 +163,37 @@ def _speculative_sampling(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _recursive_rejection(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    wanted, q = rows.normalised()
-    at_drafts = rows.at_drafts(q)
-    verified = torch.full_like(rows.tokens[:, 0], -1)
-    for place in range(rows.tokens.shape[1]):
-        token = rows.tokens[:, place].clamp(min=0)
-        p = wanted.gather(1, token[:, None])[:, 0]
-        take = rows.drafted[:, place] & (numbers[:, place] * at_drafts[:, place] < p)
-        verified = torch.where(take & (verified < 0), token, verified)
-        left = (wanted - q).clamp_(min=0.0)
-        total = left.sum(1, keepdim=True)
-        # p = q leaves nothing and rejects by rounding only; padding rejects nothing
-        rejected = rows.drafted[:, place, None] & (total > 0)
-        wanted = torch.where(rejected, left / total, wanted)
-    anew = draw_index(wanted, numbers[:, -1:])
-    tokens = torch.where(verified < 0, anew[:, 0], verified)
-    return tokens, is_drafted(rows, tokens)
+    return _rejections(rows, numbers, lambda draft, token, drafted: draft)
 
 
 def _recursive_rejection_without_replacement(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    wanted, rest = rows.normalised()
+    return _rejections(rows, numbers, _without)
+
+
+def _without(draft: Tensor, token: Tensor, drafted: Tensor) -> Tensor:
+    """The draft of the next place: without a token that was drafted, each time normalised anew."""
+    left = draft.scatter(1, token, draft.gather(1, token).masked_fill(drafted, 0.0))
+    total = left.sum(1, keepdim=True)
+    # what is left of q may be subnormal
+    return left / torch.where(total > 0.0, total, 1.0)
+
+
+def _rejections(
+    rows: Rows, numbers: Tensor, following: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Verify place after place; `following` has the next place's draft from that of this one."""
+    wanted, draft = rows.normalised()
     verified = torch.full_like(rows.tokens[:, 0], -1)
     for place in range(rows.tokens.shape[1]):
-        drafted, token = rows.drafted[:, place], rows.tokens[:, place].clamp(min=0)
-        undrafted = rest.sum(1, keepdim=True)
-        # each time anew: what is left of q may be subnormal
-        rest = rest / torch.where(undrafted > 0.0, undrafted, 1.0)
-        p, q = (mass.gather(1, token[:, None])[:, 0] for mass in (wanted, rest))
-        take = drafted & (numbers[:, place] * q < p)
-        verified = torch.where(take & (verified < 0), token, verified)
-        left = (wanted - rest).clamp_(min=0.0)
+        drafted, token = rows.drafted[:, place, None], rows.tokens[:, place, None].clamp(min=0)
+        p, q = wanted.gather(1, token), draft.gather(1, token)
+        take = (drafted & (numbers[:, place, None] * q < p))[:, 0]
+        verified = torch.where(take & (verified < 0), token[:, 0], verified)
+        left = (wanted - draft).clamp_(min=0.0)
         total = left.sum(1, keepdim=True)
         # q leaves nothing of an equal p and rejects by rounding only; padding rejects nothing
-        wanted = torch.where(drafted[:, None] & (total > 0), left / total, wanted)
-        rest = rest.scatter(1, token[:, None], torch.where(drafted, 0.0, q)[:, None])
+        wanted = torch.where(drafted & (total > 0), left / total, wanted)
+        draft = following(draft, token, drafted)
     anew = draw_index(wanted, numbers[:, -1:])
     tokens = torch.where(verified < 0, anew[:, 0], verified)
     return tokens, is_drafted(rows, tokens)

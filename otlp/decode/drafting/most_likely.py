@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -60,6 +61,9 @@ class TopTree(Drafting):
     most: int
     width: int | None = None
     least: float = 0.0
+    kind_name: ClassVar[str] = "deterministic"
+    independent: ClassVar[bool] = True
+    """All siblings are certain."""
 
     def __post_init__(self) -> None:
         check_slots(whole_number(self.nodes, "the number of nodes N", 0))
@@ -72,16 +76,6 @@ class TopTree(Drafting):
     def length(self) -> int:
         """Length L of the longest path that can be drafted."""
         return min(self.nodes, self.most)
-
-    @property
-    def kind_name(self) -> str:
-        """Nothing is drawn."""
-        return "deterministic"
-
-    @property
-    def independent(self) -> bool:
-        """Yes: all siblings are certain."""
-        return True
 
     @property
     def siblings(self) -> DraftScheme:

@@ -43,6 +43,8 @@ class RuledDrafting(Drafting):
     rule: ShapeRule[Any]
     kind: ClassVar[str] = "iid"
     """How children are drawn, none of them certain."""
+    independent: ClassVar[bool] = True
+    """Siblings are certain, or i.i.d. from the rest."""
 
     def __post_init__(self) -> None:
         is_a(self.rule, ShapeRule, "rule")
@@ -56,11 +58,6 @@ class RuledDrafting(Drafting):
     def kind_name(self) -> str:
         """The rule's name."""
         return type(self.rule).__name__
-
-    @property
-    def independent(self) -> bool:
-        """Yes: siblings are certain, or i.i.d. from the rest."""
-        return True
 
     @property
     def siblings(self) -> DraftScheme:
