@@ -1,7 +1,7 @@
-"""Which rows of a capture stand for all of them: one drawn from each of so many equal stretches.
+"""A stratified sample of the rows of a capture: one drawn from each of so many equal stretches.
 
-Every so-many-th row would beat with the passages that a capture was written from: of ten passages
-of 32 tokens the ten evenly spaced rows are the ten first tokens.
+Evenly spaced rows would alias with the passages that a capture was written from: of ten passages
+of 32 tokens ten such rows are the ten first tokens.
 """
 
 from __future__ import annotations

@@ -127,22 +127,22 @@ def generate(
 
 def _row(rng: np.random.Generator, log_rank: FloatArray) -> tuple[FloatArray, FloatArray]:
     vocab_size = log_rank.size
-    nats, overlap = _wanted(rng)
+    nats, overlap = _draw_statistics(rng)
     order = np.argsort(log_rank + REORDERING * rng.gumbel(size=vocab_size))
     line = np.empty(vocab_size)
     line[order] = -log_rank
     line += TAIL * rng.standard_normal(vocab_size)
-    exponent = _crossing(lambda scale: entropy(softmax(scale * line)), nats)
+    exponent = _root(lambda scale: entropy(softmax(scale * line)), nats)
     target = exponent * line
     p = softmax(target)
     noise = rng.standard_normal(vocab_size)
-    amplitude = _crossing(
+    amplitude = _root(
         lambda scale: float(np.minimum(p, softmax(target + scale * noise)).sum()), overlap
     )
     return target, target + amplitude * noise
 
 
-def _wanted(rng: np.random.Generator) -> tuple[float, float]:
+def _draw_statistics(rng: np.random.Generator) -> tuple[float, float]:
     """Draw a target entropy, and an overlap that tends to fall as the entropy rises."""
     first, second = rng.standard_normal(2)
     second = CORRELATION * first + math.sqrt(1.0 - CORRELATION**2) * second
@@ -152,8 +152,8 @@ def _wanted(rng: np.random.Generator) -> tuple[float, float]:
     return nats, overlap
 
 
-def _crossing(falling: Callable[[float], float], wanted: float) -> float:
-    """Solve ``falling(scale) = wanted`` for a positive scale, where ``falling(0) >= wanted``."""
+def _root(falling: Callable[[float], float], wanted: float) -> float:
+    """Bisect for the positive root of ``falling(scale) = wanted``; ``falling(0) >= wanted``."""
     low, high = 0.0, 1.0
     while falling(high) > wanted and high < 1e3:
         low, high = high, 2.0 * high

@@ -52,7 +52,7 @@ class FileTensor:
     ----------
     path : str
     stamp : tuple of int
-        Size and time of the last change of the file when it was opened.
+        Size and modification time of the file when it was opened.
     kind : str
         A key of `NUMBERS`.
     shape : tuple of int

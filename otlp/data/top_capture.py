@@ -189,8 +189,9 @@ def _rest(row: TopRow, peak: float, temperature: float, unknown: int) -> tuple[f
     power = min(1.0 / float(temperature), 1e300)
     spread = math.log(unknown) + power * min(rest - math.log(unknown), least)
 
-    def shared_by_few(mass: float) -> float:
-        # as few as can be, each as likely as the least that was kept, and one with what is left
+    def least_spread(mass: float) -> float:
+        # the extreme point: as few tokens as can be, each as likely as the least that was kept,
+        # and one with what is left
         count = min(mass - least, math.log(unknown))  # log of how many
         if count <= 0.0:
             return power * mass
@@ -198,7 +199,7 @@ def _rest(row: TopRow, peak: float, temperature: float, unknown: int) -> tuple[f
         return power * least + math.log(full + left**power)
 
     if power > 1.0:
-        return spread, max(spread, shared_by_few(rest + RELATIVE))
+        return spread, max(spread, least_spread(rest + RELATIVE))
     # above temperature 1 a token that is there by rounding alone would count for much
     sure = math.exp(row.rest) * (1.0 - RELATIVE) - ABSOLUTE
-    return (shared_by_few(math.log(sure) - peak) if sure > 0.0 else -math.inf), spread
+    return (least_spread(math.log(sure) - peak) if sure > 0.0 else -math.inf), spread

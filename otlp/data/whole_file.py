@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic writes: files are written whole or not at all."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ LAST_TERM = 1e-17
 
 @dataclass(frozen=True, eq=False)
 class ExponentialRace:
-    """The race at the nodes of the integral over time, in blocks of LANES nodes.
+    """The race at the quadrature nodes of the integral over time, in blocks of LANES nodes.
 
     Attributes
     ----------

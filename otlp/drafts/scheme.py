@@ -31,8 +31,8 @@ class DraftScheme(ByValue, ABC):
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
     and probabilities in O(nV) a tuple, and what is a sum over tuples from the list of them all,
-    made once, within `MEMORY_LIMIT`.  Override what is known in closed form; where a method has a
-    twin with an underscore, override the twin, whose tuples are checked already.
+    made once, within `MEMORY_LIMIT`.  Override what is known in closed form; where a method `name`
+    calls `_name`, override that, whose tuples are checked already.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class DraftScheme(ByValue, ABC):
         mass = np.ones(len(rows))
         for place in range(self.n):
             for prefix, among in _by_prefix(rows[:, :place], np.flatnonzero(mass)):
-                mass[among] *= self._after(prefix)[rows[among, place]]
+                mass[among] *= self._next(prefix)[rows[among, place]]
         return mass
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
@@ -165,7 +165,7 @@ class DraftScheme(ByValue, ABC):
 
     def _possible(self, tokens: IntArray) -> bool:
         """Whether a valid tuple can be drafted."""
-        return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
+        return all(self._next(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
     def _possible_each(self, rows: IntArray) -> Mask:
         """Whether valid tuples can be drafted, (m, n) -> (m,): one look for each distinct one."""
@@ -201,13 +201,13 @@ class DraftScheme(ByValue, ABC):
         drawn = np.zeros((size, self.n), dtype=np.int64)
         for place in range(self.n):
             for prefix, among in _by_prefix(drawn[:, :place], np.arange(size)):
-                cumulative = np.cumsum(self._after(prefix))
+                cumulative = np.cumsum(self._next(prefix))
                 drawn[among, place] = invert_cdf(cumulative, uniform[among, place])
         return drawn
 
     def tuple_count(self) -> float:
         """Upper bound on the number of tuples of positive probability; O(V), lists nothing."""
-        first = np.count_nonzero(self._after(np.empty(0, dtype=np.int64)))
+        first = np.count_nonzero(self._next(np.empty(0, dtype=np.int64)))
         with np.errstate(over="ignore"):
             return float(first * np.float64(self.vocab_size) ** (self.n - 1))
 
@@ -236,7 +236,7 @@ class DraftScheme(ByValue, ABC):
         for place in range(self.n):
             longer, masses, count = [], [], 0
             for row, weight in zip(tokens, mass, strict=True):
-                reached = weight * self._after(row)
+                reached = weight * self._next(row)
                 found = np.flatnonzero(reached)  # a product of tiny probabilities can underflow
                 count += found.size
                 check_memory(f"listing the tuples of {self!r}", 24.0 * count * self.n, memory_limit)
@@ -296,7 +296,7 @@ class DraftScheme(ByValue, ABC):
         """Probability that the drafted token that stands first in an ordering lies in a subset."""
         return min(1.0, float(self.priority_marginals(order)[subset].sum()))
 
-    def _after(self, drawn: IntArray) -> FloatArray:
+    def _next(self, drawn: IntArray) -> FloatArray:
         """Distribution of the next draft, checked: a scheme of one's own may be wrong."""
         found = self.next_distribution(drawn)
         if found is None or not np.any(found):

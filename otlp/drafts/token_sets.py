@@ -125,15 +125,15 @@ def merge_by_set(tuples: DraftTuples) -> TokenSets:
     ordered = np.sort(tuples.tokens, axis=1)
     repeated = np.zeros(ordered.shape, dtype=bool)
     repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    # A repeated token becomes -1 and moves to the front, so a set has one spelling, and shorter
-    # sets sort first.
+    # The canonical form of a set: a repeated token becomes -1 and moves to the front, so that
+    # shorter sets sort first.
     ordered[repeated] = -1
     ordered.sort(axis=1)
-    spelled, index = np.unique(ordered, axis=0, return_inverse=True)
-    mass = sum_by(index.reshape(-1), tuples.mass, len(spelled))
-    present = spelled >= 0
+    canonical, index = np.unique(ordered, axis=0, return_inverse=True)
+    mass = sum_by(index.reshape(-1), tuples.mass, len(canonical))
+    present = canonical >= 0
     offsets = np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
-    return TokenSets(spelled[present].astype(np.int64), offsets, mass)
+    return TokenSets(canonical[present].astype(np.int64), offsets, mass)
 
 
 def as_float(count: int) -> float:
@@ -279,9 +279,9 @@ def _list_sets(
     for m in range(1, min(n, k) + 1):
         for j in range(m):
             chosen[j] = j
-        fresh = 0  # first place whose product is out of date
+        changed = 0  # first place whose prefix product has to be multiplied anew
         while True:
-            for j in range(fresh, m - 1):
+            for j in range(changed, m - 1):
                 for d in range(n + 1):
                     value = 0.0
                     for e in range(1, d + 1):
@@ -296,7 +296,7 @@ def _list_sets(
             at += m
             row += 1
             offsets[row] = at
-            fresh = next_combination(chosen, m, k)
-            if fresh < 0:
+            changed = next_combination(chosen, m, k)
+            if changed < 0:
                 break
     return members, offsets, mass

@@ -30,11 +30,11 @@ from otlp.numerics.equal_rows import equal_rows
 UNIT = 2.0**500
 """Times are measured in this unit, and rates in its inverse: the rarest token's time overflows."""
 
-ATTEMPTS = 8
-"""Draws of a token that may turn out to be one of the earlier ones."""
+REJECTIONS = 8
+"""Steps of rejection sampling for a token that is none of the earlier ones."""
 
-CLEAR = 0.9
-"""Up to here one minus a probability loses no digit."""
+LARGEST_COMPLEMENTED = 0.9
+"""Probability up to which its complement, one minus it, loses no digit."""
 
 
 class WithoutReplacement(OneDraft):
@@ -87,7 +87,7 @@ class WithoutReplacement(OneDraft):
             top, odds, after_top = self._pairs
             second = _sum_of_others(odds) * self.draft + self.draft[top] * after_top
             return frozen(self.draft + second)
-        # On a rank above all others, that a token never has, it would win whenever it is drafted.
+        # On a rank above all others, of probability 0, it would be the best whenever it is drafted.
         tokens = np.flatnonzero(self.support)
         never = np.zeros(tokens.size)
         chances = self._rank_chances(
@@ -165,10 +165,10 @@ class WithoutReplacement(OneDraft):
     def _probability(self, rows: IntArray) -> FloatArray:
         result = np.ones(len(rows))
         for place in range(self.n):
-            fresh = ~(rows[:, :place] == rows[:, place, None]).any(axis=1)
-            mass = np.where(fresh, self.draft[rows[:, place]], 0.0)
+            new = ~(rows[:, :place] == rows[:, place, None]).any(axis=1)
+            mass = np.where(new, self.draft[rows[:, place]], 0.0)
             if place:
-                left = np.where(fresh, self._outside(rows[:, :place]), 1.0)
+                left = np.where(new, self._outside(rows[:, :place]), 1.0)
                 mass = np.divide(mass, left, out=np.zeros_like(mass), where=mass > 0.0)
             result = result * mass
         return result
@@ -193,18 +193,18 @@ class WithoutReplacement(OneDraft):
         """Probability that some drafted token lies in S; without cancellation."""
         inside = checks.check_mask(subset, self.vocab_size)
         outside = self.mass_within(~inside)
-        return 1.0 - outside if outside <= CLEAR else super().mass_touching(inside)
+        return 1.0 - outside if outside <= LARGEST_COMPLEMENTED else super().mass_touching(inside)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # From q until the token is new, which then follows q without the earlier ones.  Where
-        # these have nearly all mass that takes too long: from what is left, after some attempts.
+        # Rejection sampling: from q until the token is new, which then follows q without the
+        # earlier ones.  Where these have nearly all mass: by inversion of what is left, in the end.
         drawn = np.zeros((size, self.n), dtype=np.int64)
         for place in range(self.n):
             rows = np.arange(size)
-            for _ in range(ATTEMPTS):
+            for _ in range(REJECTIONS):
                 drawn[rows, place] = invert_cdf(self._cumulative, rng.random(rows.size))
-                stale = (drawn[rows, :place] == drawn[rows, place, None]).any(axis=1)
-                rows = rows[stale]
+                repeated = (drawn[rows, :place] == drawn[rows, place, None]).any(axis=1)
+                rows = rows[repeated]
                 if not rows.size:
                     break
             for earlier, places in equal_rows(drawn[rows, :place]):

@@ -143,25 +143,25 @@ def lp_arrays(
         for row, column in zip(program.rows.tolist(), program.columns.tolist(), strict=True)
     )
     names, limits = by_token + by_group, np.concatenate((program.row_mass, program.column_mass))
-    whole = _sums(program)
-    cut = program.row_mass.size if program.exact else limits.size
+    matrix = _incidence_matrix(program)
+    inequalities = program.row_mass.size if program.exact else limits.size
     return LPArrays(
         form=form,
         c=-program.reward,
-        A_ub=whole[:cut],
-        b_ub=limits[:cut],
-        A_eq=whole[cut:],
-        b_eq=limits[cut:],
+        A_ub=matrix[:inequalities],
+        b_ub=limits[:inequalities],
+        A_eq=matrix[inequalities:],
+        b_eq=limits[inequalities:],
         bounds=np.tile([0.0, np.inf], (len(variables), 1)),
         variables=variables,
-        rows_ub=names[:cut],
-        rows_eq=names[cut:],
+        rows_ub=names[:inequalities],
+        rows_eq=names[inequalities:],
         optimum=optimal_acceptance(problem),
     )
 
 
-def _sums(program: TransportProgram) -> csr_array:
-    """The sums that are limited, of tokens and then of groups: each variable is in one of each."""
+def _incidence_matrix(program: TransportProgram) -> csr_array:
+    """Rows of tokens, then of groups; each variable has an entry in one row of either kind."""
     from scipy.sparse import csr_array
 
     count, size = program.reward.size, program.row_mass.size

@@ -1,4 +1,4 @@
-"""A journal of long work: a file of JSON lines, a heading and then a line for each finished piece.
+"""An append-only journal of long work: JSON lines, a heading and a line for each finished piece.
 
 Lines are only ever appended, in the order of the work, and reach the disk before the next piece
 begins.  So whatever ends the work, what is in the file is the beginning of it: the same work goes
@@ -50,7 +50,7 @@ class Journal:
         try:
             self._file = self._open()
         except (OSError, ValueError) as error:
-            raise self._trouble("cannot be written", error) from error
+            raise self._error("cannot be written", error) from error
         try:
             self._end = os.fstat(self._file.fileno()).st_size
             if not self._end:
@@ -74,7 +74,7 @@ class Journal:
         self._file.close()
 
     def entries(self) -> Iterator[Entry]:
-        """Read the finished lines; a torn one at the end, of work that was killed, is cut off.
+        """Read the finished lines; a torn last line, of work that was killed, is truncated.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._end)
-            raise self._trouble("cannot be written", error) from error
+            raise self._error("cannot be written", error) from error
         self._end = end
 
     def _open(self) -> FileIO:
@@ -140,7 +140,7 @@ class Journal:
             with open(self.path, "rb") as file:
                 line = file.readline(MOST_HEADING)
         except OSError as error:
-            raise self._trouble("cannot be read", error) from error
+            raise self._error("cannot be read", error) from error
         found = self._parsed(line, 1)
         if "format" in wanted and found.get("format") != wanted["format"]:
             raise JournalError(
@@ -168,7 +168,7 @@ class Journal:
             )
         return entry
 
-    def _trouble(self, what: str, error: OSError | ValueError) -> JournalError:
+    def _error(self, what: str, error: OSError | ValueError) -> JournalError:
         reason = getattr(error, "strerror", None) or error
         return JournalError(
             f"{self.path}: {what} ({reason}); what it holds is kept, and the same work "

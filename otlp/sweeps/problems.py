@@ -70,8 +70,8 @@ class RowProblems(Sequence[Problem]):
         """The rows' own numbers, in order."""
 
     @property
-    def named(self) -> bool:
-        """Whether a pickle names the rows, instead of holding them."""
+    def by_reference(self) -> bool:
+        """Whether a pickle holds references to the rows, and not the rows themselves."""
         return True
 
     @abstractmethod
@@ -149,7 +149,7 @@ class CaptureProblems(RowProblems):
         return self.rows
 
     @property
-    def named(self) -> bool:
+    def by_reference(self) -> bool:
         """Whether the capture lies in files."""
         return self.capture.in_files
 
@@ -159,7 +159,7 @@ class CaptureProblems(RowProblems):
     def __getstate__(self) -> dict[str, Any]:
         """Take no other rows along."""
         numbers = np.asarray(self.numbers, dtype=np.int64)
-        if not self.named:
+        if not self.by_reference:
             none = np.empty(0, dtype=np.int64)
             at: Any = numbers
             if isinstance(self.rows, range) and self.rows.step == 1:

@@ -125,7 +125,7 @@ def solve_many(
     plans : bool
         Keep the plans.  A row without its plan takes V bytes, and is sent from a worker in V/8.
     **options
-        Hyperparameters of the named solver.
+        Hyperparameters of the by_reference solver.
 
     Yields
     ------
@@ -165,11 +165,11 @@ def solve_many(
     rows: Iterator[Row]
     if in_this_process(jobs, executor):
         # without chunks, so that the memory of one plan does for the next
-        single = _places(problems)
+        single = _with_places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
     else:
         rows = _in_chunks(problems, made, plans, chunk, jobs, executor)
-    return _shown(rows, total) if progress else rows
+    return _with_progress(rows, total) if progress else rows
 
 
 def _check_problems(problems: object) -> None:
@@ -204,14 +204,14 @@ def _in_chunks(
         remaining = iter(problems)
         some = list(islice(remaining, 1))
         problems = chain(some, remaining)
-    vocab_size, compiled = _kind(solver, some)
+    vocab_size, compiled = _size_and_compiled(solver, some)
     threads = compiled and vocab_size >= THREAD_TOKENS
     if executor is not None:
         threads = isinstance(executor, ThreadPoolExecutor)
     elif compiled and plans and not threads:
         jobs = 1
     most = sys.maxsize
-    if threads or plans or not (isinstance(problems, RowProblems) and problems.named):
+    if threads or plans or not (isinstance(problems, RowProblems) and problems.by_reference):
         most = max(1, CHUNK_TOKENS // vocab_size)
     chunks = _Chunks(problems, chunk, most)
     asked, given = tee(chunks)
@@ -221,7 +221,7 @@ def _in_chunks(
     return _rows(zip(results, given, strict=True), chunks, solve)
 
 
-def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
+def _size_and_compiled(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
     """V of the first problem, or 1, and whether compiled code solves it."""
     vocab_size = 1
     if isinstance(problems, CaptureProblems):
@@ -232,7 +232,7 @@ def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
     return vocab_size, solver.releases_gil
 
 
-def _places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], int]]:
+def _with_places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], int]]:
     """Each problem's sequence, and its place there: it is built when it is solved."""
     if isinstance(problems, Sequence):
         return zip(repeat(problems), range(len(problems)))
@@ -240,7 +240,7 @@ def _places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], in
 
 
 class _Chunks:
-    """Problems in chunks, of a size that follows from the time that the last ones took."""
+    """Problems in chunks, of a size that adapts to the time that the last ones took."""
 
     def __init__(self, problems: Iterable[Problem], fixed: int | None, most: int) -> None:
         self.problems, self.fixed, self.most = problems, fixed, most
@@ -258,8 +258,8 @@ class _Chunks:
             while chunk := list(islice(remaining, self.size)):
                 yield chunk
 
-    def learn(self, rows: int, seconds: float) -> None:
-        """Choose the size by the time that some rows took."""
+    def adapt(self, rows: int, seconds: float) -> None:
+        """Set the size by the time that some rows took."""
         if self.fixed is None:
             self.size = max(1, min(self.most, int(CHUNK_SECONDS * rows / max(seconds, 1e-9))))
 
@@ -293,7 +293,7 @@ def _rows(
             outcomes = _one_by_one(chunk, result, solve)
         else:
             outcomes, seconds = result
-            chunks.learn(len(chunk), seconds)
+            chunks.adapt(len(chunk), seconds)
         for outcome in outcomes:
             yield _row(row, outcome)
             row += 1
@@ -304,17 +304,17 @@ def _row(row: int, outcome: Outcome) -> Row:
 
 
 def _one_by_one(
-    chunk: Sequence[Problem], death: TaskError, solve: Callable[[Sequence[Problem]], Solved]
+    chunk: Sequence[Problem], error: TaskError, solve: Callable[[Sequence[Problem]], Solved]
 ) -> Iterator[Outcome]:
     """Solve a chunk that a worker died of, to tell which row it was."""
     if len(chunk) == 1:
-        yield death
+        yield error
         return
     for result in one_by_one(solve, (chunk[i : i + 1] for i in range(len(chunk)))):
         yield result if isinstance(result, TaskError) else result[0][0]
 
 
-def _shown(rows: Iterator[Row], total: int | None) -> Iterator[Row]:
+def _with_progress(rows: Iterator[Row], total: int | None) -> Iterator[Row]:
     from rich.console import Console
     from rich.progress import track
 

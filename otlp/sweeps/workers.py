@@ -29,16 +29,16 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 WINDOW = 4
-"""Tasks a worker that are under way, or done and not yet asked for."""
+"""Tasks in flight a worker: submitted, and their results not yet asked for."""
 
 THREAD_WINDOW = 2
-"""The same of threads: nothing is on its way, and what waits is in memory, not in the cache."""
+"""The same of threads: nothing is pickled, and waiting tasks are in memory, not in the cache."""
 
 MOST_JOBS = 1024
 """Workers on one machine."""
 
-PATIENCE = 120.0
-"""Seconds that an executor has to do nothing at all before it is given up."""
+FIRST_RESULT_TIMEOUT = 120.0
+"""Seconds that an executor has for the first result, by which it is checked."""
 
 
 def in_order(
@@ -114,7 +114,7 @@ def _in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
 ) -> Iterator[Result | TaskError]:
     with ThreadPoolExecutor(jobs) as executor:
-        yield from _windowed(executor, function, iter(tasks), deque(), THREAD_WINDOW * jobs)
+        yield from _in_window(executor, function, iter(tasks), deque(), THREAD_WINDOW * jobs)
 
 
 def _in_processes(
@@ -124,7 +124,7 @@ def _in_processes(
     while True:
         try:
             with _processes(jobs) as executor:
-                yield from _windowed(executor, function, remaining, waiting, WINDOW * jobs)
+                yield from _in_window(executor, function, remaining, waiting, WINDOW * jobs)
                 return
         except BrokenExecutor:
             pass
@@ -135,51 +135,51 @@ def _in_processes(
 def _in_executor(
     executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], window: int
 ) -> Iterator[Result | TaskError]:
-    _try_out(executor)
+    _check_executor(executor)
     remaining, waiting = iter(tasks), deque[Task]()
     try:
-        yield from _windowed(executor, function, remaining, waiting, window)
-    except BrokenExecutor as death:
+        yield from _in_window(executor, function, remaining, waiting, window)
+    except BrokenExecutor as error:
         yield from one_by_one(function, waiting)
         for _ in remaining:
             raise ExecutorError(
-                f"the executor lost a worker and takes no more ({_first_sentence(death)}): go on "
+                f"the executor lost a worker and takes no more ({_first_sentence(error)}): go on "
                 "with a new one, or with jobs, which starts workers again; a journal keeps what is "
                 "done"
-            ) from death
+            ) from error
 
 
-def _windowed(
+def _in_window(
     executor: Executor,
     function: Callable[[Task], Result],
     remaining: Iterator[Task],
     waiting: deque[Task],
     window: int,
 ) -> Iterator[Result | TaskError]:
-    """Results in order; `waiting` has the tasks whose results are to come."""
+    """Results in order, a sliding window ahead; `waiting` has the tasks that are in flight."""
     futures: deque[Future[Result]] = deque()
     try:
         for task in remaining:
             waiting.append(task)
             futures.append(_submitted(executor, function, task))
             if len(futures) == window:
-                yield from _first(futures, waiting, function)
+                yield from _first_result(futures, waiting, function)
         while futures:
-            yield from _first(futures, waiting, function)
+            yield from _first_result(futures, waiting, function)
     finally:
         for future in futures:
             future.cancel()
 
 
-def _first(
+def _first_result(
     futures: deque[Future[Result]], waiting: deque[Task], function: Callable[[Task], Result]
 ) -> Iterator[Result | TaskError]:
-    """The result of the first task; where workers of a cluster died of it, it is done here."""
+    """The result of the first task; where workers of a cluster died of it, it is retried here."""
     try:
         result = futures.popleft().result()
     except BrokenExecutor:
         raise
-    except _deaths():
+    except _lost_worker_errors():
         yield from one_by_one(function, [waiting.popleft()])
     except CancelledError as error:
         raise ExecutorError(
@@ -200,7 +200,7 @@ def _submitted(
     try:
         if isinstance(executor, ProcessPoolExecutor):
             # a worker of it dies of a task that it cannot read, and says nothing
-            return executor.submit(_read_and_do, pickle.dumps((function, task)))
+            return executor.submit(_unpickle_and_run, pickle.dumps((function, task)))
         return executor.submit(function, task)
     except BrokenExecutor:
         raise
@@ -213,8 +213,8 @@ def _submitted(
         raise
 
 
-def _read_and_do(content: bytes) -> Any:
-    """In a worker: do a task, or say why it cannot be read there."""
+def _unpickle_and_run(content: bytes) -> Any:
+    """In a worker: run a pickled task, or say why it cannot be unpickled there."""
     try:
         function, task = pickle.loads(content)
     except Exception as error:
@@ -237,8 +237,8 @@ def _check_pickles(function: Any, task: Any, found: Exception) -> None:
         ) from found
 
 
-def _try_out(executor: Executor) -> None:
-    """See that an executor works at all, and with this version of otlp.
+def _check_executor(executor: Executor) -> None:
+    """Check that an executor runs a task, and has this version of otlp.
 
     Raises
     ------
@@ -248,18 +248,18 @@ def _try_out(executor: Executor) -> None:
     here = version("otlp")
     try:
         future = _submitted(executor, version, "otlp")
-        there = future.result(PATIENCE)
+        there = future.result(FIRST_RESULT_TIMEOUT)
     except TimeoutError:
         future.cancel()
         raise ExecutorError(
-            f"the executor has done nothing in {PATIENCE:g} s: start workers for it, or wait "
-            "until they are free"
+            f"the executor has done nothing in {FIRST_RESULT_TIMEOUT:g} s: start workers for it, "
+            "or wait until they are free"
         ) from None
-    except BrokenExecutor as death:
+    except BrokenExecutor as error:
         raise ExecutorError(
-            f"the executor is broken, or its workers die at once ({_first_sentence(death)}): give "
+            f"the executor is broken, or its workers die at once ({_first_sentence(error)}): give "
             'a new one; a script needs `if __name__ == "__main__":` around the call'
-        ) from death
+        ) from error
     except (CancelledError, ImportError) as error:
         raise ExecutorError(
             f"the executor cannot run otlp ({type(error).__name__} {error}): install otlp {here} "
@@ -275,9 +275,9 @@ def _try_out(executor: Executor) -> None:
 def one_by_one(
     function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Result | TaskError]:
-    """Do tasks that a worker died of, to tell which of them it was; see `in_order`.
+    """Retry tasks that a worker died of in isolation, to tell which it was; see `in_order`.
 
-    Here and not in this process, wherever the others are done: in one beside it, that may die.
+    In a process of this machine beside this one, wherever the others are run.
     """
     waiting = deque(tasks)
     while waiting:
@@ -290,16 +290,16 @@ def one_by_one(
                     waiting.popleft()
                     done += 1
                     yield result
-        except BrokenExecutor as death:
-            reason = _first_sentence(death)
+        except BrokenExecutor as error:
+            reason = _first_sentence(error)
         # what was done before in that process may have been the cause
         if reason and not done:
             waiting.popleft()
             yield TaskError(f"its worker died of it ({reason})")
 
 
-def _deaths() -> tuple[type[Exception], ...]:
-    """What an executor that outlives its workers raises of a task that they died of."""
+def _lost_worker_errors() -> tuple[type[Exception], ...]:
+    """Errors by which an executor that outlives its workers says that they died of a task."""
     distributed = modules.get("distributed")
     return () if distributed is None else (distributed.KilledWorker,)
 
@@ -308,8 +308,8 @@ def _first_sentence(error: Exception) -> str:
     return str(error).partition(". ")[0]
 
 
-class _Recorded(SpawnContext):
-    """Spawned processes, and which they are: an executor does not end what a worker is busy with.
+class _RecordingContext(SpawnContext):
+    """Spawns processes and records them: shutting an executor down does not stop a busy worker.
 
     Not forked ones: locks that other threads hold, such as those of engines, stay held in a child.
     """
@@ -327,10 +327,10 @@ class _Recorded(SpawnContext):
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
     """Processes that nothing ran in before; they end with the block, or with this process."""
-    context = _Recorded()
+    context = _RecordingContext()
     executor = ProcessPoolExecutor(workers, context, _end_with_parent)
     try:
-        _try_out(executor)
+        _check_executor(executor)
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)

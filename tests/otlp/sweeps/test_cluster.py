@@ -60,7 +60,7 @@ def test_a_task_that_kills_every_worker_costs_itself_alone(executor: Executor) -
 
 def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(workers, "PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "FIRST_RESULT_TIMEOUT", 0.5)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         distributed.Client(empty) as client,

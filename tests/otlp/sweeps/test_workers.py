@@ -165,7 +165,7 @@ def test_what_cannot_be_sent_is_told_from_an_error_of_the_function(
 
 
 def test_an_executor_that_does_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "PATIENCE", 0.1)
+    monkeypatch.setattr(workers, "FIRST_RESULT_TIMEOUT", 0.1)
     with ThreadPoolExecutor(1) as busy:
         busy.submit(time.sleep, 0.5)
         with pytest.raises(ExecutorError, match=r"nothing in 0\.1 s"):
