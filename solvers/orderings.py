@@ -147,6 +147,8 @@ class Orderings(Solver):
 
     name: ClassVar[str] = "orderings"
     releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless at every step: y is summed up from the orderings themselves."""
 
     gap: float = PROVABLE
     max_iterations: int = 1000
@@ -157,11 +159,6 @@ class Orderings(Solver):
         check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
         whole_number(self.max_iterations, "max_iterations", 1)
         check_time_limit(self.time_limit)
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless at every step: y is summed up from the orderings themselves."""
-        return Guarantee.LOSSLESS
 
     def work(self, problem: Problem) -> float:
         """Tokens that can be drafted, times drafts."""

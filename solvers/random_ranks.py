@@ -88,6 +88,8 @@ class RandomRanks(Solver):
 
     name: ClassVar[str] = "random-ranks"
     releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless after every correction: y is summed up from the ranks themselves."""
 
     gap: float = PROVABLE
     max_iterations: int = 100
@@ -107,11 +109,6 @@ class RandomRanks(Solver):
             f"the drafts are {problem.drafts!r}, not 2 to {MOST_DRAFTS} without replacement: "
             "use orderings",
         )
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless after every correction: y is summed up from the ranks themselves."""
-        return Guarantee.LOSSLESS
 
     def work(self, problem: Problem) -> float:
         """Tokens that can be drafted, times drafts."""

@@ -341,6 +341,8 @@ class RecursiveRejection(Solver):
 
     name: ClassVar[str] = "recursive-rejection"
     releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless by construction: each step is single-draft rejection sampling."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -348,11 +350,6 @@ class RecursiveRejection(Solver):
         whole_number(self.samples, "samples", LEAST_SEQUENCES)
         whole_number(self.seed, "seed", 0)
         check_time_limit(self.time_limit)
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless by construction: each step is single-draft rejection sampling."""
-        return Guarantee.LOSSLESS
 
     def work(self, problem: Problem) -> float:
         """Steps of the exact acceptance: see `max_sequences`; for independent drafts n times V."""

@@ -214,11 +214,8 @@ class ClosedForm(Solver):
     """Base class of the rules that write their plan down in O(V), lossless by construction."""
 
     releases_gil: ClassVar[bool] = True
-
-    @property
-    def promise(self) -> Guarantee:
-        """What the drafts do not give of the target is drawn from what is left of it."""
-        return Guarantee.LOSSLESS
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """What the drafts do not give of the target is drawn from what is left of it."""
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""

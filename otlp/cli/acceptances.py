@@ -50,7 +50,15 @@ def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:
         show(made)
 
 
-def note_sampled(points: Sequence[SweepPoint], time_limit: float) -> None:
+def note_points(points: Sequence[SweepPoint], time_limit: float) -> None:
+    """Say why rules are missing, and what stars and intervals mean."""
+    _note_missing(points)
+    if any(point.partial for point in points):
+        note("*: a mean over fewer rows than the optimum's.")
+    _note_sampled(points, time_limit)
+
+
+def _note_sampled(points: Sequence[SweepPoint], time_limit: float) -> None:
     """Say what the interval of a drawn acceptance is, and where it is wider than it should be."""
     drawn = [point for point in points if point.sampling_error]
     if drawn:
@@ -61,7 +69,7 @@ def note_sampled(points: Sequence[SweepPoint], time_limit: float) -> None:
         note(f"  ±{PRECISION:g} was not reached: some --time-limit {enough:.0f} would be enough.")
 
 
-def note_missing(points: Sequence[SweepPoint]) -> None:
+def _note_missing(points: Sequence[SweepPoint]) -> None:
     """Say why rules are missing: a line for all rules, schemes and n that share a reason."""
     missing: dict[str, list[SweepPoint]] = {}
     for found in points:
@@ -75,12 +83,6 @@ def note_missing(points: Sequence[SweepPoint]) -> None:
             f"{_list(found.rule for found in group)} on {_list(one.scheme for one in settings)}, "
             f"n = {_list(one.n for one in settings)}: {group[0].reason}"
         )
-
-
-def note_partial(points: Sequence[SweepPoint]) -> None:
-    """Say what a star means, if there is one."""
-    if any(point.partial for point in points):
-        note("*: a mean over fewer rows than the optimum's.")
 
 
 def _list(items: Iterable[object]) -> str:

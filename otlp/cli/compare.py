@@ -10,14 +10,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
-from otlp.cli.acceptances import (
-    measure_all,
-    note_missing,
-    note_partial,
-    note_sampled,
-    parted,
-    print_points,
-)
+from otlp.cli.acceptances import measure_all, note_points, parted, print_points
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
@@ -128,9 +121,7 @@ def command(
         print_losses(losses)
     console.print()
     chosen.say_truncations(chosen.truncations(**cut))
-    note_missing(points)
-    note_partial(points)
-    note_sampled(points, time_limit)
+    note_points(points, time_limit)
     if any(point.reason.startswith(LOSSY) for point in points):
         note("!: the rule changes the target's distribution; more is no better.")
 

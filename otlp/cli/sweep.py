@@ -10,14 +10,7 @@ from typing import Any
 import click
 
 from otlp.cli import options
-from otlp.cli.acceptances import (
-    measure_all,
-    note_missing,
-    note_partial,
-    note_sampled,
-    parted,
-    print_points,
-)
+from otlp.cli.acceptances import measure_all, note_points, parted, print_points
 from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
@@ -140,11 +133,9 @@ def command(
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     note("\n±: half of a 95% interval, passages being the independent units.")
-    note_partial(points)
-    note_sampled(points, time_limit)
     if chosen is not None:
         chosen.say_truncations(_left_open(chosen, grid))
-    note_missing(points)
+    note_points(points, time_limit)
 
 
 def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
