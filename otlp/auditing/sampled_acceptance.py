@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from time import perf_counter
 from typing import Any
 
@@ -41,6 +42,8 @@ class SampledAcceptance:
         On each problem.
     deviating : ndarray of bool, shape (problems,)
         Where the outputs do not follow the target, by a G-test of false-alarm rate `RATE` in all.
+    seconds : float
+        Median of the calls.
     """
 
     each: FloatArray
@@ -48,6 +51,7 @@ class SampledAcceptance:
     error: float
     draws: int
     deviating: Mask
+    seconds: float
 
 
 def sample_acceptance(
@@ -75,7 +79,17 @@ def sample_acceptance(
     Two successes and two failures are added to the counts (Agresti and Coull 1998), so that an
     interval has a width where all were accepted.
     """
-    subjects = [token_subject(rule, one.target, one.drafts, None, None) for one in problems]
+    took: list[float] = []
+
+    @wraps(rule)
+    def timed(*given: Any) -> Any:
+        start = perf_counter()
+        try:
+            return rule(*given)
+        finally:
+            took.append(perf_counter() - start)
+
+    subjects = [token_subject(timed, one.target, one.drafts, None, None) for one in problems]
     accepted, draws, begun = np.zeros(len(subjects)), 0, perf_counter()
     # the last cell is that of outputs that are no token
     counts = [np.zeros(one.vocab_size + 1, dtype=np.int64) for one in problems]
@@ -98,4 +112,5 @@ def sample_acceptance(
                 for seen, one in zip(counts, problems, strict=True)
             ]
             deviating = np.array([test.rejected for test in tests], dtype=np.bool_)
-            return SampledAcceptance(accepted / draws, errors, error, draws, deviating)
+            seconds = float(np.median(took))
+            return SampledAcceptance(accepted / draws, errors, error, draws, deviating, seconds)

@@ -33,6 +33,25 @@ def measure_all(
             yield from measure_own(rule, source, grid, step)
 
 
+def time_all(rules: Sequence[str], source: RowSource, grid: Grid) -> Iterator[dict[str, Any]]:
+    """Seconds a call and mean acceptance of rules of files at each setting, with a bar."""
+    for rule in rules:
+        from otlp.cli.own_rules import measured, tiny
+
+        with progress(rule, len(grid.settings)) as step:
+            for setting, found, reason in measured(rule, source, grid, step):
+                known = found.draws > 0
+                yield {
+                    "rule": rule,
+                    "top_k": setting.top_k,
+                    "n": setting.n,
+                    "seconds": found.seconds if known else None,
+                    "acceptance": float(found.each.mean()) if known else None,
+                    "acceptance_half_width": found.error if known else None,
+                    "reason": reason or f"LOSSLESS on {tiny(setting.n)} made-up tokens",
+                }
+
+
 def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:
     """Print a table for each panel: a line a rule, a column for each value of an axis."""
     for label, panel in by_panel(points, over).items():

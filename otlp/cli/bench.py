@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from otlp.cli import options
+from otlp.cli.acceptances import time_all
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
+from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
 from otlp.solvers import line_up
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
+from otlp.studies.sweep import Grid
+from otlp.sweeps.rows import CaptureRows
 
 DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
 
@@ -29,6 +34,7 @@ Examples:
   otlp bench                                        the table, in under a minute
   otlp bench --top-k 100,1000 --n 2,3 --solvers max-flow,martingale --rows 20
   otlp bench --solvers max-flow --engine ortools --engine graph-tool
+  otlp bench --rules mine.py:verify --table times.tex    beside them, a rule of yours
   otlp bench mine.safetensors --json times.json --figure times.svg
   otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
 """
@@ -38,24 +44,28 @@ Examples:
 @options.n_option("2,3,4")
 @options.solvers_option(",".join(DEFAULT_SOLVERS))
 @options.engine_option(multiple=True)
+@options.own_option("Rules of yours as FILE.py:FUNCTION, audited and timed a call.")
 @options.rows_option(5)
 @options.time_limit_option(5.0)
 @options.temperature_option()
 @options.jobs_option
 @options.json_option("Write every solve to a JSON file.")
 @options.figure_option("Draw time against size.")
+@options.table_option
 def command(
     capture: str | None,
     top_k: tuple[int | None, ...],
     n: tuple[int, ...],
     solvers: tuple[str, ...],
     engine: tuple[str, ...],
+    rules: tuple[str, ...],
     rows: int,
     time_limit: float,
     temperature: float,
     jobs: int | None,
     json_path: Path | None,
     figure_path: Path | None,
+    table_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
@@ -63,6 +73,9 @@ def command(
 
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
     it is done sooner, and the times are those of a busy machine.
+
+    A rule of yours is audited on five tokens, and its calls are timed while it verifies drafts of
+    the rows.  The file is run.
     """
     chosen = ChosenRows.spread(capture, rows)
     data = chosen.capture
@@ -74,6 +87,8 @@ def command(
     with progress("warming up", total) as step:
         asked = (data, sizes, timed, chosen.numbers, time_limit, temperature)
         cells = list(benchmark(*asked, progress=step, jobs=jobs))
+    grid = Grid(n, (temperature,), top_k, ("iid",), (), time_limit=time_limit)
+    own = list(time_all(rules, CaptureRows(data, chosen.numbers), grid))
     found: dict[str, object] = {
         **chosen.chosen,
         "temperature": temperature,
@@ -81,9 +96,12 @@ def command(
         "jobs": jobs,
         "cells": [_flat(cell) for cell in cells],
     }
+    found |= {"rules": own} if own else {}
     write_result(json_path, "bench", found)
     if figure_path:
         write_whole(figure_path, lambda path: draw_times(path, cells))
+    if table_path:
+        write_records(table_path, [_line(cell) for cell in cells])
     console.print("Milliseconds a token with certificate, and acceptance")
     console.print(f"{chosen.title}\n")
     show(_times(cells, list(timed)))
@@ -107,12 +125,46 @@ def command(
         "\nplan: the parts before it, the solver's. marginals and bound: the certificate's. total: "
         "both. error: the optimal acceptance less the plan's, the largest of all rows."
     )
+    if own:
+        console.print("\nRules of yours\n")
+        show(_own(own))
+        note("\n±: half of a 95% interval of what was drawn, on these very rows.")
     widest = None if None in top_k else max(k for k in top_k if k)
     chosen.say_truncations(chosen.truncations(temperature=temperature, top_k=widest))
     for cell in cells:
         if cell.skipped:
             size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
             note(f"{size} {cell.solver}: {cell.skipped}")
+
+
+def _own(rules: Sequence[Mapping[str, Any]]) -> Table:
+    made = table("(k, n)", "rule", "ms a call", "acceptance", "")
+    made.columns[1].justify = made.columns[4].justify = "left"
+    for one in rules:
+        mean, half = one["acceptance"], one["acceptance_half_width"]
+        made.add_row(
+            f"({one['top_k'] or 'V'}, {one['n']})",
+            one["rule"],
+            "-" if one["seconds"] is None else _digits(1e3 * one["seconds"]),
+            "-" if mean is None else f"{mean:.4f} ±{half:.4f}",
+            one["reason"],
+        )
+    return made
+
+
+def _line(cell: Cell) -> dict[str, object]:
+    """A cell in a line of a table for a paper."""
+    solved = bool(cell.solved)
+    return {
+        "top_k": cell.size.k or "V",
+        "n": cell.size.n,
+        "solver": cell.solver,
+        "solved": f"{len(cell.solved)}/{cell.rows}",
+        "plan_ms": cell.milliseconds("plan") if solved else "",
+        "total_ms": cell.milliseconds() if solved else "",
+        "acceptance": cell.acceptance if solved else "",
+        "error": cell.error if solved else "",
+    }
 
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str]) -> Table:

@@ -17,6 +17,7 @@ from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.own_verification import audit_first, with_own_rules
 from otlp.cli.prompts import Models, model_options
+from otlp.cli.result_table import write_records
 from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -66,6 +67,7 @@ Examples:
 @options.temperature_option("1")
 @options.sampling_options
 @decoded_options
+@options.table_option
 def command(
     models: Models,
     algorithms: tuple[str, ...],
@@ -79,6 +81,7 @@ def command(
     seed: tuple[int, ...],
     json_path: Path | None,
     figure_path: Path | None,
+    table_path: Path | None,
 ) -> None:
     """Decode prompts with verification algorithms and measure what each gives.
 
@@ -110,6 +113,7 @@ def command(
         tokens=tokens,
         json_path=json_path,
         figure_path=figure_path,
+        table_path=table_path,
     )
     for reason in reasons:
         note(f"left out: {reason}")
@@ -126,6 +130,7 @@ def decode(
     tokens: int,
     json_path: Path | None,
     figure_path: Path | None,
+    table_path: Path | None = None,
     draft_temperature: float | None = None,
 ) -> None:
     """Decode with settings, each at the models' temperatures, the baseline first; print, write."""
@@ -147,6 +152,8 @@ def decode(
     if figure_path:
         measured = [one for one, _ in found]
         write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
+    if table_path:
+        write_records(table_path, [_line(one, baseline) for one, baseline in found])
     console.print(f"{title}\n")
     show(_table(found))
     note(
@@ -205,6 +212,26 @@ def _measure(
             )
             baseline = baseline or one
             yield one, baseline
+
+
+def _line(one: Measurement, baseline: Measurement) -> dict[str, object]:
+    """A measurement in a line of a table for a paper."""
+    setting, timed = one.setting, one.timed
+    gain = timed.speed_up(baseline.timed, "wall")
+    efficiency = timed.block_efficiency
+    return {
+        "algorithm": Path(setting.algorithm).name,
+        "paths": setting.paths,
+        "length": setting.length,
+        "temperature": setting.temperature,
+        "block_efficiency": efficiency.mean,
+        "low": efficiency.low,
+        "high": efficiency.high,
+        "speed_up": gain.mean,
+        "speed_up_low": gain.low,
+        "speed_up_high": gain.high,
+        "ms_a_token": 1e3 / timed.rate("wall").mean,
+    }
 
 
 def _table(found: Sequence[tuple[Measurement, Measurement]]) -> Table:

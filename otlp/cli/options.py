@@ -87,6 +87,16 @@ class RuleName(SolverName):
         return value if value in EQUALITIES else super().convert(value, param, ctx)
 
 
+class NoName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """No name at all."""
+
+    name = "rule"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse it."""
+        self.fail(f"{value!r} is no rule of a file: write FILE.py:FUNCTION", param, ctx)
+
+
 class OwnOr(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """FILE.py:FUNCTION, which is read later, or what another type takes."""
 
@@ -199,8 +209,8 @@ def _no_table(_: click.Context, __: click.Parameter, value: Path | None) -> Path
     """Refuse an ending that says something else than JSON."""
     if value is not None and value.suffix.lower() in (".csv", ".tex", ".npz", ".md", ".txt"):
         raise click.BadParameter(
-            f"'{value}' would hold JSON: name it .json (compare and sweep have --table for .csv "
-            "and .tex)"
+            f"'{value}' would hold JSON: name it .json (bench, compare, sweep and decode have "
+            "--table for .csv and .tex)"
         )
     return value
 
@@ -307,6 +317,14 @@ scheme_option = _option(
 schemes_option = _option(
     "--schemes", ListOf(click.Choice(list(SCHEMES))), "How the n tokens are drafted, each in turn."
 )
+
+
+def own_option(help: str) -> Decorator:
+    """Add ``--rules``, passed as a tuple of rules of files."""
+    kind = ListOf(OwnOr(NoName()))
+    return click.option("--rules", type=kind, default=(), metavar="LIST", help=help)
+
+
 own_rules_option = _option(
     "--rules",
     ListOf(OwnOr(RuleName())),

@@ -49,16 +49,7 @@ def measure_own(
     point, records : SweepPoint, list of dict
         The mean over the rows, and what was found on each.
     """
-    for done, setting in enumerate(grid.settings, 1):
-        unknown = np.full(len(source.numbers), math.nan)
-        found = SampledAcceptance(unknown, unknown, 0.0, 0, np.zeros(len(unknown), np.bool_))
-        try:
-            limit = grid.time_limit * (1 + len(source.numbers))
-            work = partial(_audit_and_sample, rule, source, grid, setting)
-            audited, found = run_in_child(work, limit, lambda *told: None)
-            reason = _reason(audited, found, tiny(setting.n))
-        except ChildError as error:
-            reason = str(error)
+    for setting, found, reason in measured(rule, source, grid, report):
         same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
         # what was proved of made-up tokens is no guarantee on these rows
         same |= {
@@ -71,6 +62,24 @@ def measure_own(
         ]
         passages = np.asarray(source.passages)
         yield SweepPoint.of(setting, rule, found.each, reason, passages, found.error), records
+
+
+def measured(
+    rule: str, source: RowSource, grid: Grid, report: Callable[[str, int], None]
+) -> Iterator[tuple[SweepSetting, SampledAcceptance, str]]:
+    """A rule's acceptance on the rows, and what is against it, at each setting of `measure_own`."""
+    for done, setting in enumerate(grid.settings, 1):
+        unknown = np.full(len(source.numbers), math.nan)
+        none = np.zeros(len(unknown), np.bool_)
+        found = SampledAcceptance(unknown, unknown, 0.0, 0, none, math.nan)
+        try:
+            limit = grid.time_limit * (1 + len(source.numbers))
+            work = partial(_audit_and_sample, rule, source, grid, setting)
+            audited, found = run_in_child(work, limit, lambda *told: None)
+            reason = _reason(audited, found, tiny(setting.n))
+        except ChildError as error:
+            reason = str(error)
+        yield setting, found, reason
         report(f"{rule}, {setting.scheme}, n = {setting.n}", done)
 
 

@@ -1,4 +1,4 @@
-"""Mean acceptances as a file for a paper: CSV or LaTeX, by the ending."""
+"""Results as a file for a paper: CSV or LaTeX, by the ending."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def write_table(path: Path, points: Sequence[SweepPoint]) -> None:
     best = {point.setting: point for point in points if point.rule == OPTIMUM}
     lines = [_line(point, best) for point in points if point.rows]
     text = _latex(lines) if path.suffix.lower() == ".tex" else _csv(lines)
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_records(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Write flat records with all their fields, by the ending of the file."""
+    text = _csv(lines) if path.suffix.lower() != ".tex" else _plain_latex(lines)
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
@@ -69,10 +75,23 @@ def _latex(lines: Sequence[dict[str, Any]]) -> str:
         for line in lines
     ]
     heading = ("drafts", "rule", "$n$", "$T$", "$k$", "acceptance", "below the optimum")
+    said = "% 95% intervals over passages; the differences from the optimum are paired\n"
+    return said + _tabular("llrrrrr", heading, rows)
+
+
+def _plain_latex(lines: Sequence[dict[str, Any]]) -> str:
+    heading = [_escaped(name.replace("_", " ")) for name in lines[0]] if lines else []
+    rows = [
+        [f"${one:.4g}$" if isinstance(one, float) else _escaped(str(one)) for one in line.values()]
+        for line in lines
+    ]
+    return _tabular("l" * len(heading), heading, rows)
+
+
+def _tabular(columns: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     body = "\n".join(" & ".join(row) + r" \\" for row in rows)
     return (
-        "% 95% intervals over passages; the differences from the optimum are paired\n"
-        "\\begin{tabular}{llrrrrr}\n\\toprule\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
         f"{' & '.join(heading)} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
     )
 

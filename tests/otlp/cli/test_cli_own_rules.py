@@ -139,4 +139,19 @@ def test_tables_for_a_paper_have_the_numbers_of_the_json(command: str, tmp_path:
 
 
 def test_json_is_not_written_to_a_table() -> None:
-    assert "compare and sweep have --table" in refused("compare", "--json", "c.csv")
+    assert "compare, sweep and decode have --table" in refused("compare", "--json", "c.csv")
+
+
+def test_bench_times_a_call(tmp_path: Path) -> None:
+    names = f"{AUDITING / 'rules.py'}:eagle_style,{AUDITING / 'hostile.py'}:ends"
+    words = f"bench --rows 1 --n 2 --top-k 20 --solvers martingale,hub --rules {names}".split()
+    files = "--json", tmp_path / "found.json", "--table", tmp_path / "times.csv"
+    assert "Rules of yours" in done(*words, *files)
+    right, wrong = json.loads((tmp_path / "found.json").read_text())["rules"]
+    assert right["reason"] == "LOSSLESS on 5 made-up tokens"
+    assert 0.0 < right["seconds"] < 1.0 and 0.0 < right["acceptance"] < 1.0
+    assert wrong["seconds"] is None and wrong["reason"]
+    lines = list(csv.DictReader((tmp_path / "times.csv").open()))
+    assert [line["solver"] for line in lines] == ["martingale", "hub"]
+    assert float(lines[0]["plan_ms"]) > 0.0 and lines[1]["plan_ms"] == ""
+    assert "no rule of a file" in refused("bench", "--rules", "naive")

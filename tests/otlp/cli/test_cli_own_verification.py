@@ -77,8 +77,9 @@ def test_a_rule_of_a_file_decodes(rules: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     found = tmp_path / "found.json"
     words = "decode --limit 2 --tokens 8 --paths 1 --length 2 --algorithms".split()
-    output = done(*words, f"block,{rules}:block", "--json", found)
+    output = done(*words, f"block,{rules}:block", "--json", found, "--table", tmp_path / "a.tex")
     assert "mine.py:block" in output
+    assert (tmp_path / "a.tex").read_text().count("mine.py:block & 1 & 2 & $1$") == 1
     said = json.loads(found.read_text())["measurements"]
     assert [one["algorithm"].rpartition(":")[2] for one in said] == [
         "autoregressive", "block", "block",
