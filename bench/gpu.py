@@ -103,12 +103,13 @@ def main(small: bool, json_path: Path | None) -> None:
 
     verifiers: tuple[str, ...] = ("--batch", "1", "--vocab", "64", "--drafts", "2", "--rounds", "1")
     pair: tuple[str, ...] = (
-        "--limit", "2", "--tokens", "6", "--settings", "1x1,2-2", "--no-compile",
-        "--prompt-tokens", "8", "--clock", "processor",
+        "--limit", "2", "--tokens", "6", "--settings", "1x1,2-2", "--noise", "3x2x2",
+        "--no-compile", "--prompt-tokens", "8", "--clock", "processor",
     )  # fmt: skip
     if not small:
         verifiers = ("--batch", "1,64", "--vocab", "4096,128256", "--drafts", "4")
-        pair = ("--limit", "4", "--settings", "1x2,1x4,4x4,2-2-1", "--dtype", "float16")
+        pair = ("--limit", "4", "--settings", "1x2,1x4,4x4,2-2-1", "--noise", "4x4x1,8x4x4",
+                "--dtype", "float16")  # fmt: skip
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,

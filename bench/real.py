@@ -32,9 +32,14 @@ PARTS = {
     "--rows 1000 --rules recursive-rejection --draft-temperature 0.6",
     "trees": "trees.py --pair smollm2 --tokens 64 --length 8 --checking 6 --sharper 0.6 "
     "--json results/trees_smollm2.json --figure ../docs/figures/trees_smollm2.svg",
+    "same texts": "same_texts.py --json results/same_texts.json",
     "law": "real_law.py --json results/real_law.json",
     "seconds": f"{SECONDS} --dtype bfloat16 "
-    "--settings 1x1,1x2,1x3,1x4,2-2,2-2-1 --json results/real_seconds.json",
+    "--settings 1x1,1x2,1x3,1x4,2x3,2-2,2-2-1 --noise 3x3x1,4x3x2,8x4x2,8x4x4 "
+    "--json results/real_seconds.json",
+    "seconds at T = 0.3": f"{SECONDS} --dtype bfloat16 --temperature 0.3 "
+    "--settings 1x3,1x4,2x3,2-2 --noise 4x4x1,4x3x2,8x4x2,8x4x4 --no-transformers "
+    "--json results/real_seconds_0.3.json",
     "seconds in float32": f"{SECONDS} --dtype float32 "
     "--settings 1x1,1x3,1x4,1x6,2-2 --json results/real_seconds_float32.json",
 }

@@ -26,6 +26,8 @@ from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
+from otlp.decode import Equality, TopTree, top_tree
+from otlp.decode.models.calibration import calibration_of
 from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
@@ -45,6 +47,24 @@ def setting(text: str) -> LoopSetting:
     if x:
         return grid([int(paths)], [int(length)])[0]
     return LoopSetting(tuple(map(int, text.split("-"))))
+
+
+def by_noise(text: str) -> TopTree:
+    """A tree by shared noise: nodes, length and width, such as 8x4x2; 4x4x1 is one path."""
+    nodes, length, width = map(int, text.split("x"))
+    return top_tree(nodes, length, width)
+
+
+def seeded(loop: DeviceLoop, tokens: int) -> Way:
+    """Decode a prompt with the noise of its seed; the reading of the prompt is not timed."""
+
+    def way(prompt: IntArray, seed: int) -> Decoding:
+        found = loop.decode([prompt], tokens, [seed])
+        times = found.seconds, found.processor_seconds
+        calls = float(found.calls.sum())
+        return Decoding(found.tokens, calls, found.rounds, found.parts, *times)
+
+    return way
 
 
 def whole(way: Way) -> Way:
@@ -97,14 +117,24 @@ def ways(
     """All ways of decoding with a draft, which may copy, and a target of transformers."""
     tokens, sampling, slots = options["tokens"], options["sampling"], options["slots"]
     models = Llama(target), Llama(draft, shares)
+    shared = {
+        "sampling": sampling, "compiled": options["compiled"], "clock": CLOCKS[options["clock"]],
+    }  # fmt: skip
 
     def loop(one: LoopSetting, capture: Any = captured) -> Way:
         made = DeviceLoop(
             models[0], models[1] if one.branching else None, branching=one.branching or None,
-            sampling=sampling, slots=slots + one.length + 1, compiled=options["compiled"],
-            clock=CLOCKS[options["clock"]], capture=capture,
+            slots=slots + one.length + 1, capture=capture, **shared,
         )  # fmt: skip
         return whole(looped(made, tokens))
+
+    def noise(tree: TopTree | None) -> Way:
+        made = DeviceLoop(
+            models[0], models[1] if tree else None, drafting=tree,
+            verification=Equality(options["calibration"]),
+            slots=slots + (tree.length if tree else 0) + 1, **shared,
+        )  # fmt: skip
+        return whole(seeded(made, tokens))
 
     found = {}
     for one in (loop_setting.PLAIN, *settings):
@@ -112,6 +142,10 @@ def ways(
         found[name] = loop(one)
         if target.device.type == "cuda":
             found[f"{name}, no graph"] = loop(one, lambda round_of, device: round_of)
+    if options["noise"]:
+        found[f"{PLAIN}, seeds"] = noise(None)
+    for text in options["noise"]:
+        found[f"equality {text.replace('x', ' x ')}"] = noise(by_noise(text))
     if options["transformers"]:
         found["generate"] = generated(target, tokens, sampling)
         found["generate, assisted by the network"] = generated(
@@ -135,6 +169,7 @@ def compare(settings: Sequence[LoopSetting], options: dict[str, Any]) -> SideByS
     prompts = encode_prompts(target, read_prompts(options["prompts"], options["limit"]))
     prompts = [prompt[-options["prompt_tokens"] :] for prompt in prompts]
     options["slots"] = max(prompt.size for prompt in prompts) + options["tokens"]
+    options["calibration"] = calibration_of(target.name, draft.name)
     with progress("timing", 0) as step:
         network: Any
         network, shares = network_and_shares(draft)
@@ -172,6 +207,9 @@ def report(found: SideBySide, clock: str) -> None:
 @click.option("--device", default="auto")
 @click.option("--dtype", default="auto")
 @click.option("--settings", default="1x1,1x2,2x2,4x4", type=ListOf(str), help="4x2, or 2-2-1.")
+@click.option(
+    "--noise", default=(), type=ListOf(str), help="By shared noise: nodes x length x width, 8x4x2."
+)
 @click.option("--prompts", type=click.Path(), help="As for otlp decode.")
 @click.option("--limit", default=8, help="Prompts.")
 @click.option("--prompt-tokens", default=64, help="Kept of each prompt, its end.")
