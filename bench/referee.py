@@ -2,7 +2,7 @@
 
     python bench/referee.py --json bench/results/referee.json
 
-prints the tables of docs/results.md, in Markdown.
+prints tables in Markdown: docs/results.md has the first, docs/benchmarks.md the times.
 
 *Tiny pairs*, three tokens, every fourth with tokens cut off: the exact law of the next tokens
 against the target's, and the block efficiency against the linear program of the drafting, which no
