@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 from torch import Tensor
@@ -70,7 +69,7 @@ class Rounds(ABC):
     """
 
     models: list[Llama]
-    clock = staticmethod(perf_counter)
+    clock: Callable[[], float]
     length: int
     nodes: int
     slots: tuple[int, ...]
