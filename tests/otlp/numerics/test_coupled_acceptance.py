@@ -76,7 +76,7 @@ def test_candidates_are_accepted_as_in_races() -> None:
 @pytest.mark.slow
 def test_candidates_are_accepted_as_in_a_million_races() -> None:
     rng = np.random.default_rng(2)
-    for pair in pairs(40, rng):
+    for pair in pairs(16, rng):
         assert_as_raced(pair, 1_000_000, rng)
 
 
