@@ -31,7 +31,7 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
     def timed(progress: Any) -> Any:
         begin = process_time()
         report, _ = audit_engine(
-            name,
+            engine,
             progress=progress,
             samples=samples,
             false_alarm_rate=1e-6,

@@ -53,7 +53,7 @@ def command(
 
     report, candidates = judge(
         lambda progress: audit_engine(
-            engine, length, vocab_size, seed, progress=progress, **judged
+            ENGINES[engine], length, vocab_size, seed, progress=progress, **judged
         ),
         time_limit,
     )

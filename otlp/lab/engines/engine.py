@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeAlias
 
+from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
 from otlp.lab.engines.candidate_generators import CandidateReport
+
+Tables: TypeAlias = Sequence[FloatArray]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """An engine's verifier, and the draft sampler that it shares its random state with.
+
+    Attributes
+    ----------
+    verify : callable
+        As a rule of `otlp.audit_rounds`.
+    draft : callable
+        As its `drafter`.
+    """
+
+    verify: Callable[..., Any]
+    draft: Callable[..., Any]
+
+
+def as_they_are(target: Tables, draft: Tables) -> Tables:
+    """The law of a lossless verifier: the target's."""
+    return target
 
 
 @dataclass(frozen=True)
@@ -26,22 +50,25 @@ class Engine:
     known : tuple of str
         Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
     load : callable
-        Gives the rule, as for `otlp.audit_rounds` on one path; raises ImportError, AttributeError
-        or OSError where the engine lacks it.
+        Gives the rule, as for `otlp.audit_rounds` on one path, or `Rounds`; raises ImportError,
+        AttributeError or OSError where the engine lacks it.
     batch : int or None
         Rounds that the rule takes at once.
     candidates : callable
         Tests the engine's own drafting, given samples, a seed and a false-alarm rate; without it
         nothing is tested.
+    aims : callable
+        From the tables of target and draft to those of the law that its text has to follow.
     """
 
     name: str
     package: str
     function: str
     known: tuple[str, ...]
-    load: Callable[[], Callable[..., Any]]
+    load: Callable[[], Callable[..., Any] | Rounds]
     batch: int | None = None
     candidates: Callable[[int, int, float], tuple[CandidateReport, ...]] = lambda *_: ()
+    aims: Callable[[Tables, Tables], Tables] = as_they_are
 
     @property
     def version(self) -> str:
@@ -70,8 +97,8 @@ class Engine:
         doubt = "" if known else f", a version not tried before (known: {', '.join(self.known)})"
         return f"{self.package} {version}: {self.function}{doubt}"
 
-    def rule(self) -> Callable[..., Any]:
-        """The engine's verifier, as `otlp.audit_rounds` calls it.
+    def rule(self) -> Callable[..., Any] | Rounds:
+        """The engine's verifier, as `otlp.audit_rounds` calls it, with its draft sampler if known.
 
         Raises
         ------

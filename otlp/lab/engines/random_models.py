@@ -8,12 +8,12 @@ import numpy as np
 
 from otlp.auditing import AuditReport, DraftedPaths, audit_rounds
 from otlp.decode import random_pair
-from otlp.lab.engines import ENGINES
 from otlp.lab.engines.candidate_generators import CandidateReport
+from otlp.lab.engines.engine import Engine, Rounds
 
 
 def audit_engine(
-    name: str,
+    engine: Engine,
     length: int,
     vocab_size: int,
     seed: int,
@@ -23,14 +23,15 @@ def audit_engine(
     **settings: Any,
 ) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
     """Audit an engine's verifier, and its drafting; `settings` are those of `audit_rounds`."""
-    engine = ENGINES[name]
-    rule, rng = engine.rule(), np.random.default_rng(seed)
+    found, rng = engine.rule(), np.random.default_rng(seed)
+    rule, drafter = (found.verify, found.draft) if isinstance(found, Rounds) else (found, None)
     draft, target = random_pair(vocab_size, length + 1, rng)
     report = audit_rounds(
         rule,
-        target.tables,
+        engine.aims(target.tables, draft.tables),
         draft.tables,
         DraftedPaths(1, length),
+        drafter=drafter,
         batch=engine.batch,
         samples=samples,
         false_alarm_rate=false_alarm_rate,

@@ -6,6 +6,7 @@ interpreter lacks, expm1 and log1p, are replaced by their definitions there.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,12 @@ from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
-from otlp.lab.engines.engine import Engine
+import numpy as np
+
+from otlp.lab.engines.engine import Engine, Rounds
+
+SEED = 7
+"""Of the first of the requests that go on from round to round."""
 
 
 def _device() -> str:
@@ -78,41 +84,101 @@ def _load_v1() -> Callable[..., Any]:
 
 
 def _load_v2(block: bool) -> Callable[..., Any]:
-    device = _device()
+    kernels, device = _v2_kernels()
     import torch
+
+    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        rounds = len(draft_tokens)
+        seeds = torch.as_tensor(rng.integers(2**31, size=rounds), device=device)
+        draft = torch.as_tensor(q[:, 0], dtype=torch.float32, device=device).log()
+        places = torch.zeros(rounds, dtype=torch.int64, device=device)
+        verified, _ = _verify_v2(kernels, draft_tokens, p, draft, seeds, places, block)
+        return verified
+
+    return rule
+
+
+def _load_v2_round() -> Rounds:
+    kernels, device = _v2_kernels()
+    import torch
+    from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
+
+    takes = inspect.signature(gumbel_sample).parameters
+    flags = {"is_drafting": True} if "is_drafting" in takes else {}
+    seeds, places, said = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(3))
+
+    def draft(tables: Any, rows: int) -> Any:
+        nonlocal seeds, places, said
+        if len(seeds) != rows:  # requests, which go on from round to round
+            seeds = torch.arange(rows, device=device) + SEED
+            places = torch.zeros(rows, dtype=torch.int64, device=device)
+        every, drafted = torch.arange(rows, device=device), np.zeros((rows, 0), dtype=np.int64)
+        said = torch.zeros((rows, len(tables), tables[0].shape[-1]), device=device)
+        for step, table in enumerate(tables):
+            law = table[tuple(drafted.T)] if step else np.tile(table, (rows, 1))
+            # the kernel would keep them so, but for a mask that the interpreter does not take
+            said[:, step] = torch.as_tensor(law, device=device).log()
+            sampled = gumbel_sample(
+                said[:, step].contiguous(),
+                every.to(torch.int32),
+                torch.ones(rows, device=device),
+                seeds,
+                places + step,
+                apply_temperature=True,
+                **flags,
+            )
+            drafted = np.column_stack([drafted, sampled.cpu().numpy()])
+        return drafted
+
+    def verify(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        nonlocal places
+        verified, count = _verify_v2(kernels, draft_tokens, p, said, seeds, places, block=False)
+        places = places + count
+        return verified
+
+    return Rounds(verify, draft)
+
+
+def _v2_kernels() -> tuple[Any, str]:
+    device = _device()
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils as kernels
 
     if device == "cpu":
         _mend_interpreter(kernels)
+    return kernels, device
 
-    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-        rounds, _, length = draft_tokens.shape
-        width, size = length + 1, p.shape[-1]
 
-        def tensor(values: Any, kind: torch.dtype) -> torch.Tensor:
-            return torch.as_tensor(values, device=device).to(kind).contiguous()
+def _verify_v2(
+    kernels: Any, draft_tokens: Any, p: Any, draft: Any, seeds: Any, places: Any, block: bool
+) -> tuple[Any, Any]:
+    """One call for requests with these seeds, in these places of their texts: rows and counts."""
+    import torch
 
-        every = torch.arange(rounds * width, device=device)
-        # the first slot is the token before the round
-        slots = torch.nn.functional.pad(tensor(draft_tokens[:, 0], torch.int64), (1, 0))
-        sampled, count = kernels.rejection_sample(
-            tensor(p[:, 0], torch.float32).log().view(-1, size),
-            tensor(q[:, 0], torch.float32).log(),
-            slots.view(-1),
-            tensor(torch.arange(rounds + 1) * width, torch.int32),
-            every % width,
-            tensor(torch.arange(rounds), torch.int32),
-            tensor(every // width, torch.int32),
-            tensor(every % width, torch.int32),
-            torch.ones(rounds, device=device),
-            tensor(rng.integers(2**31, size=rounds), torch.int64),
-            length,
-            use_block_verification=block,
-        )
-        given = torch.arange(width, device=device) < count[:, None]
-        return torch.where(given, sampled, -1).cpu()
+    rounds, _, length = draft_tokens.shape
+    device, width, size = places.device, length + 1, p.shape[-1]
 
-    return rule
+    def tensor(values: Any, kind: torch.dtype) -> torch.Tensor:
+        return torch.as_tensor(values, device=device).to(kind).contiguous()
+
+    every = torch.arange(rounds * width, device=device)
+    # the first slot is the token before the round
+    slots = torch.nn.functional.pad(tensor(draft_tokens[:, 0], torch.int64), (1, 0))
+    sampled, count = kernels.rejection_sample(
+        tensor(p[:, 0], torch.float32).log().view(-1, size),
+        draft,
+        slots.view(-1),
+        tensor(torch.arange(rounds + 1) * width, torch.int32),
+        (places[:, None] + torch.arange(width, device=device)).view(-1),
+        tensor(torch.arange(rounds), torch.int32),
+        tensor(every // width, torch.int32),
+        tensor(every % width, torch.int32),
+        torch.ones(rounds, device=device),
+        tensor(seeds, torch.int64),
+        length,
+        use_block_verification=block,
+    )
+    given = torch.arange(width, device=device) < count[:, None]
+    return torch.where(given, sampled, -1).cpu(), count
 
 
 def _mend_interpreter(kernels: Any) -> None:
@@ -141,6 +207,12 @@ VLLM_V2 = _ENGINE(
     name="vllm-v2",
     function="v1.worker.gpu.spec_decode rejection_sample",
     load=lambda: _load_v2(block=False),
+)
+
+VLLM_V2_ROUND = _ENGINE(
+    name="vllm-v2-round",
+    function="v1.worker.gpu gumbel_sample, then rejection_sample, with one request's seeds",
+    load=_load_v2_round,
 )
 
 VLLM_V2_BLOCK = _ENGINE(

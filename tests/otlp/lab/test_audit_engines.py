@@ -20,6 +20,8 @@ from otlp.decode.models.loading import TRAINED_PAIR, load_model
 from otlp.errors import EngineNotFoundError
 from otlp.lab.engines import ENGINES
 from otlp.lab.engines.candidate_generators import judge_candidates, shipped
+from otlp.lab.engines.engine import Engine, Rounds, as_they_are
+from otlp.lab.engines.random_models import audit_engine
 from tests.otlp.cli.command import run
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
@@ -151,13 +153,14 @@ def test_assisted_generation_of_the_trained_pair(
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(set(ENGINES) - {"hugging-face"}))
+@pytest.mark.parametrize("name", sorted(n for n in ENGINES if not n.startswith("hugging-face")))
 def test_kernels_are_not_rejected(name: str) -> None:
     engine = ENGINES[name]
     module = engine.package.removesuffix("-cpu")
     if find_spec(module) is None or find_spec("triton") is None:
         pytest.skip(f"{engine.name} needs {engine.package} and triton")
-    assert report_on(name, samples=1_000, max_paths=0).verdict is Verdict.NOT_REJECTED
+    report, _ = audit_engine(engine, 2, 3, 0, samples=1_000, false_alarm_rate=1e-6, max_paths=0)
+    assert report.verdict is Verdict.NOT_REJECTED
 
 
 def test_what_is_missing_is_said() -> None:
@@ -178,3 +181,50 @@ def test_an_engine_without_the_function() -> None:
     engine = replace(ENGINES["hugging-face"], package="numpy", load=load)
     with pytest.raises(EngineNotFoundError, match="no attribute 'verify'"):
         engine.rule()
+
+
+def test_an_ensemble_is_held_to_the_law_that_it_aims_at() -> None:
+    pytest.importorskip("transformers")
+    engine = ENGINES["hugging-face-ensemble"]
+    if not engine.version.startswith("5."):
+        pytest.skip("no ensembles before transformers 5")
+    judged: dict[str, Any] = {"samples": 2000, "false_alarm_rate": 1e-6}
+    report, _ = audit_engine(engine, 2, 3, 0, **judged)
+    assert report.verdict is Verdict.LOSSLESS
+    assert "which is lossy: held to the law that it aims at, 0.5 p + 0.5 q" in str(report)
+    alone, _ = audit_engine(replace(engine, aims=as_they_are), 2, 3, 0, **judged)
+    assert alone.verdict is Verdict.NOT_LOSSLESS
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_drafts_of_an_engine_that_go_on_with_its_state(shared: bool) -> None:
+    """Drafts and residuals from one vector of Gumbel noise, and from two."""
+
+    def load() -> Rounds:
+        rng = np.random.default_rng(5)
+        noise = np.zeros((0, 3))
+
+        def draft(tables: Any, rows: int) -> Any:
+            nonlocal noise
+            noise = rng.gumbel(size=(rows, 3))
+            return np.argmax(np.log(tables[0]) + noise, axis=1)[:, None]
+
+        def verify(draft_tokens: Any, p: Any, q: Any, _: Any) -> Any:
+            fresh = noise if shared else rng.gumbel(size=noise.shape)
+            outputs = []
+            for (token,), (p0, p1), (q0,), own in zip(
+                draft_tokens[:, 0], p[:, 0], q[:, 0], fresh, strict=True
+            ):
+                if rng.random() * q0[token] < p0[token]:
+                    outputs.append([token, rng.choice(3, p=p1)])
+                    continue
+                with np.errstate(divide="ignore"):
+                    rest = np.log(np.maximum(p0 - q0, 0.0))
+                outputs.append([int(np.argmax(rest + own)), -1])
+            return outputs
+
+        return Rounds(verify, draft)
+
+    engine = Engine("twin", "numpy", "twin", ("",), load, batch=64)
+    report, _ = audit_engine(engine, 1, 3, 5, samples=20_000, false_alarm_rate=1e-6)
+    assert report.passed is not shared
