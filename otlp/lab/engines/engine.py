@@ -15,7 +15,7 @@ Tables: TypeAlias = Sequence[FloatArray]
 
 
 @dataclass(frozen=True)
-class Rounds:
+class EngineRounds:
     """An engine's verifier, and the draft sampler that it shares its random state with.
 
     Attributes
@@ -50,10 +50,10 @@ class Engine:
     known : tuple of str
         Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
     load : callable
-        Gives the rule, as for `otlp.audit_rounds` on one path, or `Rounds`; raises ImportError,
+        Gives the rule, as for `otlp.audit_rounds` on one path, or `EngineRounds`; raises ImportError,
         AttributeError or OSError where the engine lacks it.
     batch : int or None
-        Rounds that the rule takes at once.
+        EngineRounds that the rule takes at once.
     candidates : callable
         Tests the engine's own drafting, given samples, a seed and a false-alarm rate; without it
         nothing is tested.
@@ -65,7 +65,7 @@ class Engine:
     package: str
     function: str
     known: tuple[str, ...]
-    load: Callable[[], Callable[..., Any] | Rounds]
+    load: Callable[[], Callable[..., Any] | EngineRounds]
     batch: int | None = None
     candidates: Callable[[int, int, float], tuple[CandidateReport, ...]] = lambda *_: ()
     aims: Callable[[Tables, Tables], Tables] = as_they_are
@@ -97,7 +97,7 @@ class Engine:
         doubt = "" if known else f", a version not tried before (known: {', '.join(self.known)})"
         return f"{self.package} {version}: {self.function}{doubt}"
 
-    def rule(self) -> Callable[..., Any] | Rounds:
+    def rule(self) -> Callable[..., Any] | EngineRounds:
         """The engine's verifier, as `otlp.audit_rounds` calls it, with its draft sampler if known.
 
         Raises

@@ -9,7 +9,7 @@ import numpy as np
 from otlp.auditing import AuditReport, DraftedPaths, audit_rounds
 from otlp.decode import random_pair
 from otlp.lab.engines.candidate_generators import CandidateReport
-from otlp.lab.engines.engine import Engine, Rounds
+from otlp.lab.engines.engine import Engine, EngineRounds
 
 
 def audit_engine(
@@ -24,7 +24,9 @@ def audit_engine(
 ) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
     """Audit an engine's verifier, and its drafting; `settings` are those of `audit_rounds`."""
     found, rng = engine.rule(), np.random.default_rng(seed)
-    rule, drafter = (found.verify, found.draft) if isinstance(found, Rounds) else (found, None)
+    rule, drafter = (
+        (found.verify, found.draft) if isinstance(found, EngineRounds) else (found, None)
+    )
     draft, target = random_pair(vocab_size, length + 1, rng)
     report = audit_rounds(
         rule,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.lab.engines.engine import Engine, Rounds
+from otlp.lab.engines.engine import Engine, EngineRounds
 
 SEED = 7
 """Of the first of the requests that go on from round to round."""
@@ -98,7 +98,7 @@ def _load_v2(block: bool) -> Callable[..., Any]:
     return rule
 
 
-def _load_v2_round() -> Rounds:
+def _load_v2_round() -> EngineRounds:
     kernels, device = _v2_kernels()
     import torch
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
@@ -136,7 +136,7 @@ def _load_v2_round() -> Rounds:
         places = places + count
         return verified
 
-    return Rounds(verify, draft)
+    return EngineRounds(verify, draft)
 
 
 def _v2_kernels() -> tuple[Any, str]:

@@ -20,7 +20,7 @@ from otlp.decode.models.loading import TRAINED_PAIR, load_model
 from otlp.errors import EngineNotFoundError
 from otlp.lab.engines import ENGINES
 from otlp.lab.engines.candidate_generators import judge_candidates, shipped
-from otlp.lab.engines.engine import Engine, Rounds, as_they_are
+from otlp.lab.engines.engine import Engine, EngineRounds, as_they_are
 from otlp.lab.engines.random_models import audit_engine
 from tests.otlp.cli.command import run
 
@@ -200,7 +200,7 @@ def test_an_ensemble_is_held_to_the_law_that_it_aims_at() -> None:
 def test_drafts_of_an_engine_that_go_on_with_its_state(shared: bool) -> None:
     """Drafts and residuals from one vector of Gumbel noise, and from two."""
 
-    def load() -> Rounds:
+    def load() -> EngineRounds:
         rng = np.random.default_rng(5)
         noise = np.zeros((0, 3))
 
@@ -223,7 +223,7 @@ def test_drafts_of_an_engine_that_go_on_with_its_state(shared: bool) -> None:
                 outputs.append([int(np.argmax(rest + own)), -1])
             return outputs
 
-        return Rounds(verify, draft)
+        return EngineRounds(verify, draft)
 
     engine = Engine("twin", "numpy", "twin", ("",), load, batch=64)
     report, _ = audit_engine(engine, 1, 3, 5, samples=20_000, false_alarm_rate=1e-6)
