@@ -50,8 +50,8 @@ class Engine:
     known : tuple of str
         Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
     load : callable
-        Gives the rule, as for `otlp.audit_rounds` on one path, or `EngineRounds`; raises ImportError,
-        AttributeError or OSError where the engine lacks it.
+        Gives the rule, as for `otlp.audit_rounds` on one path, or `EngineRounds`; raises
+        ImportError, AttributeError or OSError where the engine lacks it.
     batch : int or None
         EngineRounds that the rule takes at once.
     candidates : callable
