@@ -79,21 +79,17 @@ def audit_first(settings: Sequence[Setting]) -> None:
     InvalidInputError
         If one is not lossless, or cannot be judged: it would change the target's text.
     """
-    own = [one for one in settings if isinstance(one.rule, OwnVerification)]
-    with progress("auditing", len(own)) as step:
-        for one in own:
+    with progress("auditing", len(settings)) as step:
+        for one in settings:
+            if not isinstance(one.rule, OwnVerification):
+                continue
             words = f"{one.algorithm}, K = {one.paths}, L = {one.length}"
             step(words, 0)
-            work = partial(_audit, one.algorithm, one.paths, one.length)
-            report = run_in_child(work, TIME_LIMIT, lambda *told: None)
+            asked = one.rule.function, one.paths, one.length, SIZE, 0, {}
+            report = run_in_child(partial(audit_paths, *asked), TIME_LIMIT, lambda *told: None)
             if not report.passed:
                 raise InvalidInputError(
                     f"{words}: {report.verdict.name}, so it would change the text: see otlp audit "
                     f"{one.algorithm} --n {one.paths} --length {one.length}"
                 )
             step(words)
-
-
-def _audit(name: str, paths: int, length: int, progress: Callable[..., None]) -> Any:
-    function = load_function(name, "--algorithms")
-    return audit_paths(function, paths, length, SIZE, 0, {}, progress)

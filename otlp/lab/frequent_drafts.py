@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig
 
-from otlp.decode.models.frequent_draft import KIND, tokenizer_hash
+from otlp.decode.models.frequent_draft import tokenizer_hash
+from otlp.decode.models.frequent_kind import KIND
 from otlp.decode.models.huggingface import HuggingFaceModel
 
 

@@ -23,9 +23,6 @@ from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 
-KIND = "otlp-frequent-draft"
-"""The `model_type` in config.json that says that a folder holds such a draft."""
-
 
 class FrequentHead(torch.nn.Module):
     """A linear layer that gives logits to some tokens, and minus infinity to all others.
@@ -59,15 +56,6 @@ class FrequentHead(torch.nn.Module):
         found = hidden @ self.weight.t()
         every = found.new_full((*found.shape[:-1], self.vocab_size), -torch.inf)
         return every.index_copy(-1, self.get_buffer("kept"), found)
-
-
-def is_frequent_draft(folder: str | Path) -> bool:
-    """Whether the folder's config.json says that it holds such a draft."""
-    try:
-        found = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("model_type") == KIND
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

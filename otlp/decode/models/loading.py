@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from otlp.decode.models.copying import Copying
+from otlp.decode.models.frequent_kind import is_frequent_draft
 from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
@@ -85,8 +86,6 @@ def load_model(
         import transformers
     except ImportError as error:
         raise EngineNotFoundError(MISSING) from error
-    from otlp.decode.models.frequent_draft import is_frequent_draft
-
     folder = find_model(source)
     if is_frequent_draft(folder):
         raise InvalidInputError(
@@ -244,7 +243,7 @@ def _drafting_model(
             raise InvalidInputError(f"cannot read the corpus {file}: {reason}") from error
         corpus = target.encode(text, "the corpus")
         return NGram(target.vocab_size, corpus=corpus, sampling=sampling, name=source)
-    from otlp.decode.models.frequent_draft import is_frequent_draft, load_frequent_draft
+    from otlp.decode.models.frequent_draft import load_frequent_draft
 
     folder = find_model(source)
     if is_frequent_draft(folder):
@@ -318,10 +317,6 @@ def is_network(source: str) -> bool:
     """Whether a draft of this name is a network of its own; see `load_draft`."""
     if source.startswith((COPYING, CORPUS)) or source in ("lookup", "ngram"):
         return False
-    try:
-        from otlp.decode.models.frequent_draft import is_frequent_draft
-    except ImportError as error:
-        raise EngineNotFoundError(MISSING) from error
     return len(_parts(source)) == 1 and not is_frequent_draft(find_model(source))
 
 
@@ -361,7 +356,7 @@ def check_tokenizers(draft: Tokenized, target: Tokenized) -> None:
     InvalidInputError
         If the vocabulary sizes differ, or the tokenizers; says which token differs.
     """
-    check_sizes(draft, target)
+    check_sizes((draft.name, target.name), (draft.vocab_size, target.vocab_size))
     if draft.tokenizer is None or target.tokenizer is None:
         return
     ours, theirs = draft.tokenizer.get_vocab(), target.tokenizer.get_vocab()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -161,18 +160,6 @@ class Model(ABC):
         """
 
 
-class Sized(Protocol):
-    """What has a name and a vocabulary size V."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    @property
-    def vocab_size(self) -> int:
-        """V."""
-
-
 def check_pair(draft: Model, target: Model) -> None:
     """Refuse a draft and a target model over different vocabularies.
 
@@ -193,13 +180,13 @@ def check_pair(draft: Model, target: Model) -> None:
     """
     is_a(draft, Model, "the draft model")
     is_a(target, Model, "the target model")
-    check_sizes(draft, target)
+    check_sizes((draft.name, target.name), (draft.vocab_size, target.vocab_size))
 
 
-def check_sizes(draft: Sized, target: Sized) -> None:
-    """Refuse two models, or what is known of them, of different vocabulary sizes."""
-    if draft.vocab_size != target.vocab_size:
+def check_sizes(names: tuple[str, str], sizes: tuple[int, int]) -> None:
+    """Refuse draft and target by what is known of them: different vocabulary sizes."""
+    if sizes[0] != sizes[1]:
         raise InvalidInputError(
-            f"the draft model {draft.name} has {draft.vocab_size} tokens and the target model "
-            f"{target.name} has {target.vocab_size}: both must be over the same vocabulary"
+            f"the draft model {names[0]} has {sizes[0]} tokens and the target model "
+            f"{names[1]} has {sizes[1]}: both must be over the same vocabulary"
         )
