@@ -79,14 +79,13 @@ def audit_first(settings: Sequence[Setting]) -> None:
     InvalidInputError
         If one is not lossless, or cannot be judged: it would change the target's text.
     """
-    with progress("auditing", len(settings)) as step:
-        for one in settings:
-            if not isinstance(one.rule, OwnVerification):
-                continue
+    own = [(one, one.rule.function) for one in settings if isinstance(one.rule, OwnVerification)]
+    with progress("auditing", len(own)) as step:
+        for one, function in own:
             words = f"{one.algorithm}, K = {one.paths}, L = {one.length}"
             step(words, 0)
-            asked = one.rule.function, one.paths, one.length, SIZE, 0, {}
-            report = run_in_child(partial(audit_paths, *asked), TIME_LIMIT, lambda *told: None)
+            work = partial(audit_paths, function, one.paths, one.length, SIZE, 0, {})
+            report = run_in_child(work, TIME_LIMIT, lambda *told: None)
             if not report.passed:
                 raise InvalidInputError(
                     f"{words}: {report.verdict.name}, so it would change the text: see otlp audit "
