@@ -11,6 +11,7 @@ from otlp import audit_rounds
 from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, Verdict
 from otlp.auditing.successive import independence_test, successive_tests
 from otlp.errors import InvalidInputError
+from otlp.lab.engines import ENGINES
 from otlp.testing import assert_lossless
 from otlp.testing.plain_block import verify_block
 from tests.otlp.auditing import own_engines
@@ -90,7 +91,16 @@ def test_a_test_suite_fails_too() -> None:
 
 @pytest.mark.slow
 def test_forty_right_rounds_are_not_rejected() -> None:
-    """Ours and plain references, each with a state of its own, on models of its own."""
+    """Ours, plain references and transformers', each with a state and on models of its own."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    theirs = ENGINES["hugging-face"].rule()
+    torch.manual_seed(0)
+
+    def torch_drafts(tables: Any, rows: int) -> Any:
+        first = int(torch.from_numpy(tables[0]).multinomial(1))
+        return [[first, int(torch.from_numpy(tables[1][first].copy()).multinomial(1))]]
+
     for seed in range(40):
         rng, size = np.random.default_rng(seed), 2 + seed % 3
         laws = [rng.dirichlet(np.ones(size), size**t).reshape((size,) * (t + 1)) for t in range(3)]
@@ -105,7 +115,8 @@ def test_forty_right_rounds_are_not_rejected() -> None:
             first = own.choice(len(tables[0]), p=tables[0])
             return [[first, own.choice(len(tables[0]), p=tables[1][first])]]
 
-        rule, drafter = (block, drafts) if seed % 2 else (engine.verify, engine.draft)
+        kinds = (block, drafts), (engine.verify, engine.draft), (theirs, torch_drafts)
+        rule, drafter = kinds[seed // 3 % 3]
         report = audit_rounds(rule, laws, drafted, PATH, drafter=drafter, samples=2_000, rng=rng)
         assert report.verdict is Verdict.NOT_REJECTED, report
 
