@@ -12,14 +12,14 @@ from typing import Any
 import click
 import numpy as np
 
-from otlp._solve import optimal_acceptance
+from otlp._solve import optimal_acceptance, solve
 from otlp.auditing import AuditReport, DraftedPaths, audit, audit_rounds
 from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
 from otlp.auditing.subject import one_line
 from otlp.cli import options
 from otlp.cli.judging import JUDGING, in_one_line, judge, judging_options, record, tell
-from otlp.cli.options import open_capture
+from otlp.cli.options import SolverName, open_capture
 from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
@@ -31,6 +31,18 @@ ROUNDS_AT_ONCE = 64
 
 MOST_NAMES = 5
 """Functions of a file that are named, where none was given."""
+
+
+class Stated(SolverName):
+    """A number of at least zero, or the name of a solver."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what is neither."""
+        try:
+            number = float(value)
+        except ValueError:
+            return super().convert(value, param, ctx)
+        return click.FloatRange(0).convert(number, param, ctx)
 
 
 @click.command(
@@ -57,8 +69,9 @@ Examples:
 @options.length_option(None)
 @click.option(
     "--stated",
-    type=click.FloatRange(0),
-    help="The acceptance, or for paths the mean tokens a round, that it should have.",
+    type=Stated(),
+    help="The acceptance, or for paths the mean tokens a round, that it should have; or a solver "
+    "that has it.",
 )
 @click.option("--brief", is_flag=True, help="Say the verdict in one line.")
 @options.scheme_option()
@@ -84,7 +97,7 @@ def command(
     program: str | None,
     uniforms: int,
     length: int | None,
-    stated: float | None,
+    stated: float | str | None,
     brief: bool,
     scheme: str,
     n: int,
@@ -120,7 +133,7 @@ def command(
     if capture is None:
         options.refuse_pairs("give one as --capture")
     _check(made_up, vocab_size, settings)
-    audited = _audited(rule, program, uniforms, length)
+    audited = _audited(rule, program, uniforms, length, stated)
     judged = {name: settings.pop(name) for name in JUDGING} | {"stated": stated}
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
@@ -133,6 +146,8 @@ def command(
         else:
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
+        if isinstance(stated, str):
+            judged["stated"] = solve(Problem(p, declared), stated).acceptance
         sampler = None if drafts is None else load_function(drafts, "--drafts")
         report = audit(
             found,
@@ -171,13 +186,21 @@ def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -
         )
 
 
-def _audited(rule: str | None, program: str | None, uniforms: int, length: int | None) -> str:
+def _audited(
+    rule: str | None,
+    program: str | None,
+    uniforms: int,
+    length: int | None,
+    stated: float | str | None,
+) -> str:
     """What is audited, where one thing is."""
     if (rule is None) == (program is None):
         raise click.UsageError("name a RULE, or a program by --command")
     if program is None and uniforms:
         raise click.UsageError("--uniforms are those of --command: a function draws with rng")
     if length is not None:
+        if isinstance(stated, str):
+            raise click.UsageError(f"--stated {stated} is of one token: give paths a number")
         with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
         options.refuse_given(with_paths | {"top_k", "top_p"}, "--length takes made-up models")
     return str(rule or program)

@@ -11,7 +11,7 @@ from otlp import IID, audit, audit_rounds
 from otlp.auditing import AuditReport, DraftedPaths, Verdict
 from otlp.errors import InvalidInputError
 from tests.otlp.auditing.shipped_rules import models, token_rule
-from tests.otlp.cli.command import done
+from tests.otlp.cli.command import done, refused
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 
@@ -73,3 +73,14 @@ def test_a_verdict_in_one_line() -> None:
     assert len(said.splitlines()) == 1
     slower = done(*words, "--stated", 0.99, status=1)
     assert slower.startswith("SLOWER_THAN_STATED") and "of 0.99 stated" in slower
+
+
+def test_what_a_solver_accepts_can_be_stated() -> None:
+    words = "audit", "recursive-rejection", "--n", 2, "--brief", "--stated"
+    assert "LOSSLESS" in done(*words, "SpecInfer")
+    assert "SLOWER_THAN_STATED" in done(*words, "martingale", status=1)
+    assert "give paths a number" in refused(
+        "audit", "mine.py:rule", "--length", 2, "--stated", "martingale"
+    )
+    assert "-1" in refused(*words, "-1")
+    assert "best" in refused(*words, "best")
