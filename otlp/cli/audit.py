@@ -133,7 +133,9 @@ def command(
     if capture is None:
         options.refuse_pairs("give one as --capture")
     _check(made_up, vocab_size, settings)
-    audited = _audited(rule, program, uniforms, length, stated)
+    if length is not None and isinstance(stated, str):
+        raise click.UsageError(f"--stated {stated} is of one token: give paths a number")
+    audited = _audited(rule, program, uniforms, length)
     judged = {name: settings.pop(name) for name in JUDGING} | {"stated": stated}
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
@@ -186,21 +188,13 @@ def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -
         )
 
 
-def _audited(
-    rule: str | None,
-    program: str | None,
-    uniforms: int,
-    length: int | None,
-    stated: float | str | None,
-) -> str:
+def _audited(rule: str | None, program: str | None, uniforms: int, length: int | None) -> str:
     """What is audited, where one thing is."""
     if (rule is None) == (program is None):
         raise click.UsageError("name a RULE, or a program by --command")
     if program is None and uniforms:
         raise click.UsageError("--uniforms are those of --command: a function draws with rng")
     if length is not None:
-        if isinstance(stated, str):
-            raise click.UsageError(f"--stated {stated} is of one token: give paths a number")
         with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
         options.refuse_given(with_paths | {"top_k", "top_p"}, "--length takes made-up models")
     return str(rule or program)
