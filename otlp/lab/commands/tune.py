@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from otlp.decode.models.loading import TRAINED_PAIR
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.lab.commands.target_texts import target_texts
-from otlp.lab.commands.tuning_result import TuningResult, fastest
+from otlp.lab.commands.tuning_result import TuningResult, fastest, tuned_by
 from otlp.lab.tuning.loop_costs import Bench, measure_costs
 from otlp.lab.tuning.loop_setting import LoopSetting, grid
 from otlp.lab.tuning.prediction import TunedTexts, predict, target_only_gain
 from otlp.lab.tuning.side_by_side import CLOCKS
+from otlp.lab.tuning.tuned import Tuned
 
 
 class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -105,10 +106,10 @@ def command(
 
     The target writes text after each prompt, and text renewal says how many tokens a call each
     setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
-    prediction, which is kept; the best are then timed beside plain decoding on the same prompts,
-    and the winner is written to a file that otlp lab decode and generate read. Every setting keeps
-    the target's distribution. With a draft that is no network (ngram, lookup, mixtures) rounds are
-    those of otlp decode, and nothing is compiled.
+    prediction, which is kept, as is the best that was tried before; the best are then timed beside
+    plain decoding on the same prompts, and the winner is written to a file that otlp lab decode and
+    generate read. Every setting keeps the target's distribution. With a draft that is no network
+    (ngram, lookup, mixtures) rounds are those of otlp decode, and nothing is compiled.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
@@ -130,12 +131,26 @@ def command(
         "sampling_top_p": sampling_top_p,
     }
 
+    def write(tuned: Tuned) -> None:
+        write_whole(config, lambda path: path.write_bytes(tuned.to_json().encode()))
+
     def keep(result: TuningResult) -> None:
-        text = result.tuned.to_json()
-        write_whole(config, lambda path: path.write_bytes(text.encode()))
+        write(result.tuned)
         write_result(json_path, "tune", {**content, **result.record()})
 
-    result = _predicted((models.target, models.draft), texts, bench, settings, check)
+    names, best = (models.target, models.draft), 0.0
+
+    def tried(one: LoopSetting, seconds: float, rate: float) -> None:
+        nonlocal best
+        if rate > best:  # whoever stops now has this
+            best = rate
+            write(tuned_by(names, bench, one, rate))
+        warn(
+            f"{one}: {1e3 * seconds:.1f} ms a round, some {rate:.0f} tokens a second"
+            + (f"; kept in {config}" if rate == best else "")
+        )
+
+    result = _predicted(names, texts, bench, settings, check, tried)
     keep(result)
     if check:
         warn(f"predicted best, kept in {config}: {result.winner.setting}; the best are timed now")
@@ -184,13 +199,14 @@ def _predicted(
     bench: Bench,
     settings: Sequence[LoopSetting],
     check: int,
+    tried: Callable[[LoopSetting, float, float], None],
 ) -> TuningResult:
     """Predict, by costs that are measured; say what the likeliest tree would give."""
     with progress("tokens a call", 0) as step:
         found, costs = predict(
             texts.by_temperature,
             settings,
-            lambda gains: measure_costs(bench, settings, gains, step, warn),
+            lambda gains: measure_costs(bench, settings, gains, step, tried),
             keep=check,
             progress=step,
         )

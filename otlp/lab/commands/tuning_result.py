@@ -68,20 +68,9 @@ class TuningResult:
     @property
     def tuned(self) -> Tuned:
         """The winner for whoever decodes."""
-        one, measured = self.winner.setting, self.rate(self.winner.setting)
-        return Tuned(
-            *self.names,
-            str(self.bench.target.model.device),
-            str(self.bench.target.model.dtype).removeprefix("torch."),
-            self.bench.sampling,
-            one.algorithm,
-            one.paths,
-            one.length,
-            self.winner.tokens_per_second.mean,
-            None if measured is None else measured.mean,
-            one.branching,
-            one.draft_temperature,
-        )
+        one, measured = self.winner, self.rate(self.winner.setting)
+        rates = one.tokens_per_second.mean, None if measured is None else measured.mean
+        return tuned_by(self.names, self.bench, one.setting, *rates)
 
     def table(self) -> Table:
         """A line a setting, the best first; the winner has a star."""
@@ -160,3 +149,26 @@ class TuningResult:
             "drift": None if timed is None else timed.drift(clock).record(),
             "agreement": None if timed is None else self.agreement,
         }
+
+
+def tuned_by(
+    names: tuple[str, str],
+    bench: Bench,
+    setting: LoopSetting,
+    predicted: float,
+    measured: float | None = None,
+) -> Tuned:
+    """A setting for whoever decodes: names of target and draft, tokens a second."""
+    return Tuned(
+        *names,
+        str(bench.target.model.device),
+        str(bench.target.model.dtype).removeprefix("torch."),
+        bench.sampling,
+        setting.algorithm,
+        setting.paths,
+        setting.length,
+        predicted,
+        measured,
+        setting.branching,
+        setting.draft_temperature,
+    )

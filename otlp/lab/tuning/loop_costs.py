@@ -92,7 +92,7 @@ def measure_costs(
     settings: Sequence[LoopSetting],
     gains: Mapping[LoopSetting, Estimate],
     progress: Callable[[str], None] = lambda words: None,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Callable[[LoopSetting, float, float], None] = lambda one, seconds, rate: None,
 ) -> RoundCosts:
     """What rounds cost, from few settings that are timed; see `corners` of `round_costs`.
 
@@ -109,7 +109,7 @@ def measure_costs(
     progress : callable
         Called before each run.
     tell : callable
-        Called with a line on each that was tried.
+        Called with each that was tried, its seconds a round, and some tokens a second.
     """
     known: dict[LoopSetting, float] = {}
     for one in [PLAIN, *corners(settings)]:
@@ -118,8 +118,7 @@ def measure_costs(
             break
         known[one] = _seconds_of_a_round(bench, one, progress)
         if one in gains:
-            rate = gains[one].mean / known[one]
-            tell(f"{one}: {1e3 * known[one]:.1f} ms a round, some {rate:.0f} tokens a second")
+            tell(one, known[one], gains[one].mean / known[one])
     found = bench.race(list(known), progress).ways
     rounds = {one: found[str(one)].seconds_a_round(bench.clock) for one in known}
     return RoundCosts.fitted(sum(rounds.pop(PLAIN).values()), rounds)

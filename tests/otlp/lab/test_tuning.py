@@ -91,9 +91,9 @@ def test_only_what_may_win_is_compiled(gain: float, tried: int) -> None:
     wanted = grid((1, 2), (1, 2), [(2, 2)])
     # one drafted token may win, whatever its round takes; what more are worth leaves no doubt
     gains = {one: Estimate(*3 * (gain ** max(one.nodes - 1, 0),)) for one in [PLAIN, *wanted]}
-    told: list[str] = []
-    costs = measure_costs(bench, wanted, gains, tell=told.append)
-    assert [line.split(":")[0] for line in told][:2] == ["plain", "block 1 x 1"]
+    told: list[LoopSetting] = []
+    costs = measure_costs(bench, wanted, gains, tell=lambda one, *_: told.append(one))
+    assert list(map(str, told[:2])) == ["plain", "block 1 x 1"]
     assert len(told) == tried
     assert all(costs.seconds(one) > 0.0 for one in [PLAIN, *wanted])
 
