@@ -149,7 +149,7 @@ def command(
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
         if isinstance(stated, str):
-            judged["stated"] = solve(Problem(p, declared), stated).acceptance
+            judged["stated"] = solve(Problem(p, declared), make_solver(stated)).acceptance
         sampler = None if drafts is None else load_function(drafts, "--drafts")
         report = audit(
             found,
