@@ -59,7 +59,7 @@ class OwnVerification(OfPaths):
                     "be those of a drafted path"
                 )
             node = below[0]
-        return Outcome(node, np.arange(len(targets.T)) == float(output[-1]))
+        return Outcome(node, np.eye(1, len(targets.T), output[-1])[0])
 
 
 def with_own_rules(algorithms: Sequence[str]) -> dict[str, OwnVerification]:
