@@ -15,7 +15,7 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
-from otlp.cli.own_verification import audit_first, with_own_rules
+from otlp.cli.own_verification import audit_first, check_after, with_own_rules
 from otlp.cli.prompts import Models, model_options
 from otlp.cli.result_table import write_records
 from otlp.decode.models.calibration import Calibration
@@ -92,7 +92,8 @@ def command(
     draws; for one seed its text is that of plain decoding with this noise.
 
     A rule of yours verifies K i.i.d. paths as `otlp audit --length` calls it; it is audited for its
-    K and L first, on three tokens, and refused if it is not lossless. The file is run.
+    K and L first, on three tokens, and refused if it is not lossless; what it writes first is
+    tested on these models, too. The file is run.
     """
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
     rules: dict[str, Verification] = {**with_own_rules(algorithms)}
@@ -138,6 +139,7 @@ def decode(
     for sampling in samplings:
         pair[0].sampling, pair[1].sampling = sampling.at(draft_temperature), sampling
         found += _measure(pair, prompts, settings, tokens, seeds)
+    check_after(settings)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {
         **models.said(),

@@ -55,8 +55,9 @@ class DeviceLoop:
         In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
         tournament; K, 1, ..., 1 are K paths.  Other trees are verified on a CPU alone.
     verification : Equality, optional
-        The target draws by seeds, and the draft knows them: see `otlp.decode.Equality`.  Its
-        calibration is not checked against the models, which have no names here.
+        The target draws by seeds, and the draft knows them: see `otlp.decode.Equality`.  Models
+        have no names here: its calibration is not checked against them, and without one it is
+        `Calibration()`.
     drafting : TopTree, optional
         What equality verifies, on any device; by default K L nodes, at most L deep.
     sampling : Sampling, optional

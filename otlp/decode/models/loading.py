@@ -180,7 +180,8 @@ def load_draft(
         ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given; or any of these
         behind ``"copying:"``, which then copies where the text repeats itself: see `Copying`.
     target : HuggingFaceModel
-        Whose tokens are drafted.
+        Whose tokens are drafted.  Where it and a network are padded to different widths, both keep
+        the narrower from here on, and a warning says so.
     device, dtype : str
         Of networks.
     sampling : Sampling, optional

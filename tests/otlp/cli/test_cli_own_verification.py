@@ -31,6 +31,11 @@ def block(draft_tokens, p, q, rng):
 def greedy(draft_tokens, p, q, rng):
     return [*draft_tokens[0], 0]
 
+def large(draft_tokens, p, q, rng):
+    if p.shape[-1] < 10:
+        return block(draft_tokens, p, q, rng)
+    return [*draft_tokens[0], int(p[0, -1].argmax())]
+
 def other(draft_tokens, p, q, rng):
     first = rng.choice(p.shape[-1], p=p[0, 0])
     return [first, first]
@@ -64,11 +69,14 @@ def test_a_rule_of_a_file_gives_what_the_one_that_it_copies_gives(rules: Path) -
 
 
 def test_what_does_not_follow_the_target_is_refused_by_name(rules: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
     words = "decode --target /nowhere --paths 1 --length 2 --algorithms".split()
     said = refused(*words, f"{rules}:greedy")
     assert "NOT_LOSSLESS, so it would change the text" in said
     assert "--length 2" in said
+    assert "do not follow the target" in refused(
+        *"decode --limit 8 --tokens 24 --paths 1 --length 2 --algorithms".split(), f"{rules}:large"
+    )
     assert "there is no file" in refused(*words, "absent.py:rule")
     assert "cannot load" in refused(*words, f"{rules}:absent")
 
@@ -78,7 +86,7 @@ def test_a_rule_of_a_file_decodes(rules: Path, tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     words = "decode --limit 2 --tokens 8 --paths 1 --length 2 --algorithms".split()
     output = done(*words, f"block,{rules}:block", "--json", found, "--table", tmp_path / "a.tex")
-    assert "mine.py:block" in output
+    assert "mine.py:block" in output and "rounds follow the target" in output
     assert (tmp_path / "a.tex").read_text().count("mine.py:block & 1 & 2 & $1$") == 1
     said = json.loads(found.read_text())["measurements"]
     assert [one["algorithm"].rpartition(":")[2] for one in said] == [
