@@ -125,7 +125,7 @@ def solve_many(
     plans : bool
         Keep the plans.  A row without its plan takes V bytes, and is sent from a worker in V/8.
     **options
-        Hyperparameters of the by_reference solver.
+        Hyperparameters of the named solver.
 
     Yields
     ------
