@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.auditing.gtest import g_test
+from otlp.auditing.gtest import g_test, total_variation_interval
 from otlp.auditing.subject import Failure
 from otlp.auditing.token_subject import token_subject
 from otlp.distribution import FloatArray, Mask
@@ -44,6 +44,8 @@ class SampledAcceptance:
         Where the outputs do not follow the target, by a G-test of false-alarm rate `RATE` in all.
     seconds : float
         Median of the calls.
+    lost : ndarray, shape (problems, 2)
+        Bounds on the total variation of the outputs from the target, 95% for all problems at once.
     """
 
     each: FloatArray
@@ -52,6 +54,7 @@ class SampledAcceptance:
     draws: int
     deviating: Mask
     seconds: float
+    lost: FloatArray
 
 
 def sample_acceptance(
@@ -91,14 +94,15 @@ def sample_acceptance(
 
     subjects = [token_subject(timed, one.target, one.drafts, None, None) for one in problems]
     accepted, draws, begun = np.zeros(len(subjects)), 0, perf_counter()
-    # the last cell is that of outputs that are no token
-    counts = [np.zeros(one.vocab_size + 1, dtype=np.int64) for one in problems]
+    # two halves; the last cell is that of outputs that are no token
+    counts = [np.zeros((2, one.vocab_size + 1), dtype=np.int64) for one in problems]
     while True:
+        half = draws // BATCH % 2
         for at, subject in enumerate(subjects):
             drafted = subject.draft(BATCH, rng)
             for tokens, output in zip(drafted.tolist(), subject.play(drafted, rng), strict=True):
                 token = -1 if isinstance(output, Failure) else output[0]
-                counts[at][token] += 1
+                counts[at][half, token] += 1
                 accepted[at] += token in tokens
         draws += BATCH
         share = (accepted + 2.0) / (draws + 4.0)
@@ -106,11 +110,12 @@ def sample_acceptance(
         error = float(np.sqrt(np.sum(errors**2)) / len(subjects))
         late = perf_counter() - begun > seconds
         if draws >= LEAST and (error <= precision or late):
-            rate = RATE / len(problems)
-            tests = [
-                g_test(seen, np.append(one.target, 0.0), rate)
-                for seen, one in zip(counts, problems, strict=True)
-            ]
+            laws = [np.append(one.target, 0.0) for one in problems]
+            seen = list(zip(counts, laws, strict=True))
+            rate, sure = RATE / len(problems), 1.0 - 0.05 / len(problems)
+            tests = [g_test(halves.sum(axis=0), law, rate) for halves, law in seen]
             deviating = np.array([test.rejected for test in tests], dtype=np.bool_)
+            lost = np.array([total_variation_interval(*halves, law, sure) for halves, law in seen])
             seconds = float(np.median(took))
-            return SampledAcceptance(accepted / draws, errors, error, draws, deviating, seconds)
+            share = accepted / draws
+            return SampledAcceptance(share, errors, error, draws, deviating, seconds, lost)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from otlp.cli.output import console, note, progress, show, table
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.points import PRECISION, SweepPoint, by_panel
 from otlp.studies.sweep import Grid
 from otlp.sweeps.rows import RowSource
+
+if TYPE_CHECKING:
+    from otlp.cli.own_rules import Measured
 
 Cell = Callable[[SweepPoint, SweepPoint], str]
 """What a table says of a rule, beside the optimum at the same setting."""
@@ -24,32 +27,14 @@ def parted(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def measure_all(
     rules: Sequence[str], source: RowSource, grid: Grid
-) -> Iterator[tuple[SweepPoint, list[dict[str, Any]]]]:
+) -> Iterator[tuple[str, Measured]]:
     """What `otlp.cli.own_rules` measures of each rule, with a bar."""
     for rule in rules:
         from otlp.cli.own_rules import measure_own
 
         with progress(rule, len(grid.settings)) as step:
-            yield from measure_own(rule, source, grid, step)
-
-
-def time_all(rules: Sequence[str], source: RowSource, grid: Grid) -> Iterator[dict[str, Any]]:
-    """Seconds a call and mean acceptance of rules of files at each setting, with a bar."""
-    for rule in rules:
-        from otlp.cli.own_rules import measured, tiny
-
-        with progress(rule, len(grid.settings)) as step:
-            for setting, found, reason in measured(rule, source, grid, step):
-                known = found.draws > 0
-                yield {
-                    "rule": rule,
-                    "top_k": setting.top_k,
-                    "n": setting.n,
-                    "seconds": found.seconds if known else None,
-                    "acceptance": float(found.each.mean()) if known else None,
-                    "acceptance_half_width": found.error if known else None,
-                    "reason": reason or f"LOSSLESS on {tiny(setting.n)} made-up tokens",
-                }
+            for one in measure_own(rule, source, grid, step):
+                yield rule, one
 
 
 def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:

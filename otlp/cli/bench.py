@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otlp.cli import options
-from otlp.cli.acceptances import time_all
+from otlp.cli.acceptances import measure_all
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
 from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
@@ -88,7 +88,8 @@ def command(
         asked = (data, sizes, timed, chosen.numbers, time_limit, temperature)
         cells = list(benchmark(*asked, progress=step, jobs=jobs))
     grid = Grid(n, (temperature,), top_k, ("iid",), (), time_limit=time_limit)
-    own = list(time_all(rules, CaptureRows(data, chosen.numbers), grid))
+    timed_rules = measure_all(rules, CaptureRows(data, chosen.numbers), grid)
+    own = [one.timing(rule) for rule, one in timed_rules]
     found: dict[str, object] = {
         **chosen.chosen,
         "temperature": temperature,

@@ -98,17 +98,27 @@ def command(
         points = sweep(
             source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), jobs=jobs
         )
-    for point, records in measure_all(own, source, grid):
-        points.append(point)
-        results += records
+    best = {
+        (one["row"], one["scheme"], one["n"]): one["acceptance"]
+        for one in results
+        if one["rule"] == OPTIMUM
+    }
+    own_losses: list[dict[str, Any]] = []
+    for rule, one in measure_all(own, source, grid):
+        points.append(one.point(rule, source))
+        results += one.records(rule, source)
+        if lossy:
+            from otlp.cli.losses import measure_own_losses
+
+            own_losses += measure_own_losses(rule, one, source.numbers, best)
     losses: list[dict[str, Any]] = []
     if lossy:
-        from otlp.cli.losses import measure_losses, print_losses
+        from otlp.cli.losses import measure_losses, print_losses, print_own_losses
 
         with progress("lossy rules", len(chosen.numbers)) as step:
             losses = measure_losses(source, cut, step)
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
-    content |= {"losses": losses} if lossy else {}
+    content |= {"losses": losses, "own_losses": own_losses} if lossy else {}
     write_result(json_path, "compare", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
@@ -119,6 +129,7 @@ def command(
     _print_drafts(results)
     if lossy:
         print_losses(losses)
+        print_own_losses(own_losses)
     console.print()
     chosen.say_truncations(chosen.truncations(**cut))
     note_points(points, time_limit)

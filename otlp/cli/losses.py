@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from otlp._solve import optimal_acceptance
 from otlp.cli.output import console, note, show, table
-from otlp.studies.lossy_rules import LOSSY_RULES, measure_loss
+from otlp.cli.own_rules import Measured, made_up
+from otlp.studies.lossy_rules import LOSSY_RULES, kl_divergence, measure_loss
+from otlp.studies.points import LOSSY
 from otlp.sweeps.rows import CaptureRows
 
 
@@ -39,3 +42,87 @@ def print_losses(found: list[dict[str, Any]]) -> None:
     console.print()
     show(made)
     note(f"alpha* {best:.4f}: what a lossless rule accepts. No rule accepts more than alpha* + TV.")
+
+
+def measure_own_losses(
+    rule: str, one: Measured, numbers: Sequence[int], best: Mapping[tuple[int, str, int], float]
+) -> list[dict[str, Any]]:
+    """What a rule of a file loses, if it does: exact on made-up tokens, and within bounds on rows.
+
+    Parameters
+    ----------
+    rule : str
+    one : Measured
+    numbers : sequence of int
+        Of the rows.
+    best : mapping
+        alpha* by row, scheme and n.
+    """
+    report, found = one.audited, one.found
+    if report is None or not one.reason.startswith(LOSSY):
+        return []
+    problem = made_up(one.setting)
+    scheme, n = one.setting.scheme, one.setting.n
+    same = {"rule": rule, "scheme": scheme, "n": n}
+    exact = report.test is None and not report.failures
+    first = {
+        "row": None,
+        **same,
+        "kl": kl_divergence(report.output, problem.target) if exact else None,
+        **_bounded(
+            optimal_acceptance(problem), report.interval, report.acceptance, report.acceptance_error
+        ),
+    }
+    every = zip(numbers, found.lost, found.each, found.each_error, strict=True)
+    return [first] + [
+        {
+            "row": row,
+            **same,
+            "kl": None,
+            **_bounded(best[row, scheme, n], tuple(lost), accepted, error),
+        }
+        for row, lost, accepted, error in every
+    ]
+
+
+def _bounded(
+    best: float, lost: tuple[float, float], accepted: float, error: float
+) -> dict[str, Any]:
+    """A loss whose ends are known: alpha* + TV takes the upper one."""
+    low, high = map(float, lost)
+    return {
+        "total_variation_interval": (low, high),
+        "acceptance": float(accepted),
+        "acceptance_interval": (float(accepted - error), float(accepted + error)),
+        "bound": best + high,
+        "lossless": best,
+    }
+
+
+def print_own_losses(found: list[dict[str, Any]]) -> None:
+    """Print of each rule what is exact, and the means over the rows."""
+    if not found:
+        return
+    heads = "TV", "KL, nats", "acceptance", "alpha* + TV", "of TV used"
+    made = table("your own, not lossless", "scheme", "n", "on", *heads)
+    for key in dict.fromkeys((one["rule"], one["scheme"], one["n"]) for one in found):
+        same = [one for one in found if (one["rule"], one["scheme"], one["n"]) == key]
+        for where, rows in (("made-up tokens", same[:1]), ("the rows", same[1:])):
+            low, high = np.mean([one["total_variation_interval"] for one in rows], axis=0)
+            accepted, bound, best = (
+                np.mean([one[name] for one in rows]) for name in ("acceptance", "bound", "lossless")
+            )
+            kl, exact = rows[0]["kl"], high - low < 1e-6
+            used = f"{(accepted - best) / high:.{1 if exact else 0}%}"
+            made.add_row(
+                *map(str, key),
+                where,
+                f"{high:.4f}" if exact else f"{low:.3f} to {high:.3f}",
+                "-" if kl is None else f"{kl:.3g}",
+                f"{accepted:.4f}",
+                f"{bound:.4f}",
+                used if exact else f"{used} at least",
+            )
+    console.print()
+    show(made)
+    note("On the rows it is sampled: TV within 95% bounds, and alpha* + TV with the upper one.")

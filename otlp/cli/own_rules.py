@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,9 +30,70 @@ def tiny(n: int) -> int:
     return max(LEAST_TINY, n + 2)
 
 
+def made_up(setting: SweepSetting) -> Problem:
+    """The problem that a rule is audited on under a setting."""
+    p, q = np.random.default_rng(0).dirichlet(np.ones(tiny(setting.n)), size=2)
+    return Problem(p, make_scheme(setting.scheme, q, setting.n))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was found of a rule at a setting.
+
+    Attributes
+    ----------
+    setting : SweepSetting
+    found : SampledAcceptance
+        On the rows; NaN if the rule failed.
+    reason : str
+        What is against the rule; empty where nothing is.
+    audited : AuditReport or None
+        On the problem of `made_up`; None if the rule failed.
+    """
+
+    setting: SweepSetting
+    found: SampledAcceptance
+    reason: str
+    audited: AuditReport | None = None
+
+    @property
+    def said(self) -> str:
+        """What is against the rule, or what was proved of it."""
+        return self.reason or f"LOSSLESS on {tiny(self.setting.n)} made-up tokens"
+
+    def records(self, rule: str, source: RowSource) -> list[dict[str, Any]]:
+        """What was found of the rule on each row, for `write_result`."""
+        found, setting = self.found, self.setting
+        same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
+        # what was proved of made-up tokens is no guarantee on these rows
+        same |= {"guarantee": "", "reason": self.said}
+        return [
+            {"row": row, **same, **_acceptance(mean, error)}
+            for row, mean, error in zip(source.numbers, found.each, found.each_error, strict=True)
+        ]
+
+    def point(self, rule: str, source: RowSource) -> SweepPoint:
+        """The mean of the rule over the rows."""
+        passages, found = np.asarray(source.passages), self.found
+        return SweepPoint.of(self.setting, rule, found.each, self.reason, passages, found.error)
+
+    def timing(self, rule: str) -> dict[str, Any]:
+        """Seconds a call and mean acceptance of the rule."""
+        found, known = self.found, self.found.draws > 0
+        return {
+            "rule": rule,
+            "top_k": self.setting.top_k,
+            "n": self.setting.n,
+            "seconds": found.seconds if known else None,
+            "acceptance": float(found.each.mean()) if known else None,
+            "acceptance_half_width": found.error if known else None,
+            "reason": self.said,
+        }
+
+
 def measure_own(
     rule: str, source: RowSource, grid: Grid, report: Callable[[str, int], None]
-) -> Iterator[tuple[SweepPoint, list[dict[str, Any]]]]:
+) -> Iterator[Measured]:
     """Audit a rule under each setting, and sample its acceptance on the rows.
 
     Parameters
@@ -43,43 +105,19 @@ def measure_own(
         Its time limit is that of the draws of a setting, where the interval stays wide.
     report : callable
         Called with words, and with how many settings are done.
-
-    Yields
-    ------
-    point, records : SweepPoint, list of dict
-        The mean over the rows, and what was found on each.
     """
-    for setting, found, reason in measured(rule, source, grid, report):
-        same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
-        # what was proved of made-up tokens is no guarantee on these rows
-        same |= {
-            "guarantee": "",
-            "reason": reason or f"LOSSLESS on {tiny(setting.n)} made-up tokens",
-        }
-        records = [
-            {"row": row, **same, **_acceptance(mean, error)}
-            for row, mean, error in zip(source.numbers, found.each, found.each_error, strict=True)
-        ]
-        passages = np.asarray(source.passages)
-        yield SweepPoint.of(setting, rule, found.each, reason, passages, found.error), records
-
-
-def measured(
-    rule: str, source: RowSource, grid: Grid, report: Callable[[str, int], None]
-) -> Iterator[tuple[SweepSetting, SampledAcceptance, str]]:
-    """A rule's acceptance on the rows, and what is against it, at each setting of `measure_own`."""
     for done, setting in enumerate(grid.settings, 1):
-        unknown = np.full(len(source.numbers), math.nan)
-        none = np.zeros(len(unknown), np.bool_)
-        found = SampledAcceptance(unknown, unknown, 0.0, 0, none, math.nan)
+        limit = grid.time_limit * (1 + len(source.numbers))
+        work = partial(_audit_and_sample, rule, source, grid, setting)
         try:
-            limit = grid.time_limit * (1 + len(source.numbers))
-            work = partial(_audit_and_sample, rule, source, grid, setting)
             audited, found = run_in_child(work, limit, lambda *told: None)
-            reason = _reason(audited, found, tiny(setting.n))
+            yield Measured(setting, found, _reason(audited, found, tiny(setting.n)), audited)
         except ChildError as error:
-            reason = str(error)
-        yield setting, found, reason
+            unknown = np.full((len(source.numbers), 2), math.nan)
+            none = np.zeros(len(unknown), np.bool_)
+            each = unknown[:, 0]
+            nothing = SampledAcceptance(each, each, 0.0, 0, none, math.nan, unknown)
+            yield Measured(setting, nothing, str(error))
         report(f"{rule}, {setting.scheme}, n = {setting.n}", done)
 
 
@@ -96,9 +134,8 @@ def _audit_and_sample(
     """The audit of a rule, and its sampled acceptance on each row."""
     sys.stdout = sys.stderr  # what a rule prints is no part of the table
     function = load_function(rule, "--rules")
-    rng = np.random.default_rng(0)
-    p, q = rng.dirichlet(np.ones(tiny(setting.n)), size=2)
-    report = audit(function, p, make_scheme(setting.scheme, q, setting.n))
+    small, rng = made_up(setting), np.random.default_rng(1)
+    report = audit(function, small.target, small.drafts)
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
         p, q = capture.distributions(

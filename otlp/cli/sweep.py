@@ -109,7 +109,7 @@ def command(
         if journal:
             console.print(f"{journal} keeps what is done: the same command goes on from there.")
         raise
-    points += [point for point, _ in measure_all(own, source, grid)]
+    points += [one.point(rule, source) for rule, one in measure_all(own, source, grid)]
     axis = over.replace("-", "_") if over else varying(points)
     made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
     size = source.vocab_size

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import scipy
 
 from otlp.decode.cascades import Lossy, TokenCascade, TokenV3
 from otlp.distribution import FloatArray, entropy, total_variation
@@ -56,10 +57,17 @@ def measure_loss(rule: LossyRule, p: FloatArray, q: FloatArray) -> Loss:
     """Measure a rule on a target p and a draft q, each of shape (V,)."""
     output, accepted = rule(p, q)
     best, apart = float(np.minimum(p, q).sum()), total_variation(output, p)
-    there = output > 0.0
-    with np.errstate(divide="ignore"):
-        kl = float((output[there] * np.log(output[there] / p[there])).sum())
-    return Loss(apart, max(0.0, kl), accepted, best + apart, best)
+    return Loss(apart, kl_divergence(output, p), accepted, best + apart, best)
+
+
+def kl_divergence(output: FloatArray, p: FloatArray) -> float:
+    """Of an output against a target, in nats; infinite where it gives what the target never does.
+
+    Parameters
+    ----------
+    output, p : ndarray, shape (V,)
+    """
+    return max(0.0, float(scipy.special.rel_entr(output, p).sum()))
 
 
 def aimed(transform: Callable[[FloatArray, FloatArray], FloatArray]) -> LossyRule:

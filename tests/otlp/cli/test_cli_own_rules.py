@@ -14,6 +14,8 @@ import pytest
 import otlp
 from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
 from otlp.cli import acceptances, own_rules
+from otlp.cli.rows import ChosenRows
+from otlp.sweeps.rows import CaptureRows
 from tests.otlp.auditing.rules import eagle_style
 from tests.otlp.cli.command import done, refused
 
@@ -60,7 +62,35 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     assert "eagle_style" in output and "±0.0" in output
     published = {record["row"]: record["acceptance"] for record in records(tmp_path, "naive")}
     for record in right:
-        assert 0.0 < published[record["row"]] < record["acceptance"] < 1.0
+        assert 0.0 < published[record["row"]] < record["acceptance_interval"][1] < 1.0
+
+
+def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def first(draft_tokens, p, q, rng):\n    return draft_tokens[0]\n"
+        "def right(draft_tokens, p, q, rng):\n    return rng.choice(len(p), p=p)\n"
+    )
+    rules = ",".join(f"{tmp_path / 'mine.py'}:{name}" for name in ("first", "right"))
+    words = "compare --rows 2 --n 2 --schemes iid --top-k 5 --lossy --rules naive,"
+    output = done(*f"{words}{rules} --json {tmp_path / 'found.json'}".split())
+    assert "your own, not lossless" in output
+    losses = json.loads((tmp_path / "found.json").read_text())["own_losses"]
+    assert len(losses) == 3 and all(one["rule"].endswith("first") for one in losses)
+    made_up, *rows = losses
+    p, q = np.random.default_rng(0).dirichlet(np.ones(own_rules.tiny(2)), size=2)
+    lost = 0.5 * np.abs(p - q).sum()
+    best = otlp.solve(otlp.Problem(p, otlp.IID(q, 2))).acceptance
+    assert np.allclose(made_up["total_variation_interval"], lost, atol=1e-9)
+    assert math.isclose(made_up["kl"], (q * np.log(q / p)).sum(), abs_tol=1e-9)
+    assert math.isclose(made_up["bound"], best + lost, abs_tol=1e-9)
+    assert made_up["acceptance"] == pytest.approx(1.0)
+    capture = ChosenRows.spread(None, 2)
+    parts = CaptureRows(capture.capture, capture.numbers).part(0, 2)
+    for one, (_, row) in zip(rows, parts, strict=True):
+        p, q = row.distributions(0, 1.0, 1.0, 5, 1.0)
+        low, high = one["total_variation_interval"]
+        assert 0.0 < low <= 0.5 * np.abs(p - q).sum() <= high
+        assert one["kl"] is None and one["acceptance"] == 1.0 <= one["bound"]
 
 
 def test_what_is_right_on_few_tokens_alone_is_found_on_the_rows(tmp_path: Path) -> None:
