@@ -11,6 +11,8 @@ import click
 from otlp.cli import options
 from otlp.cli.judging import judge, judging_options, record, tell
 from otlp.lab.engines import ENGINES
+from otlp.lab.engines.assisted_texts import ProcessedTexts
+from otlp.lab.engines.candidate_generators import CandidateReport
 from otlp.lab.engines.random_models import audit_engine
 
 LONGEST = 8
@@ -22,6 +24,7 @@ LONGEST = 8
 Examples:
   otlp lab audit-engine hugging-face
   otlp lab audit-engine hugging-face --length 3 --vocab-size 4
+  otlp lab audit-engine hugging-face-processors   texts with each logits processor: minutes
   otlp lab audit-engine sglang-chain --samples 2000
 """
 )
@@ -44,14 +47,15 @@ def command(
     """Audit the verifier of ENGINE, where it is installed, and the drafts that it makes.
 
     The engine's own function verifies paths of random models; what it is told of its drafts is
-    tested, too. Exit status as of otlp audit.
+    tested, too; with -processors at the end of the name, logits processors are on. Exit status as
+    of otlp audit.
     """
     if length > LONGEST:
         raise click.UsageError(
             f"--length {length}: paths of at most {LONGEST} tokens can be audited"
         )
 
-    report, candidates = judge(
+    report, beside = judge(
         lambda progress: audit_engine(
             ENGINES[engine], length, vocab_size, seed, progress=progress, **judged
         ),
@@ -59,6 +63,7 @@ def command(
     )
     content: dict[str, Any] = dict.fromkeys(("capture", "row", "scheme", "n"))
     content |= {"audited": engine, "report": record(report)}
-    if candidates:
-        content["candidate_generators"] = [asdict(each) for each in candidates]
-    tell(report, content, json_path, checked=candidates)
+    for kind, name in ((CandidateReport, "candidate_generators"), (ProcessedTexts, "texts")):
+        found = [asdict(one) for one in beside if isinstance(one, kind)]
+        content |= {name: found} if found else {}
+    tell(report, content, json_path, checked=beside)

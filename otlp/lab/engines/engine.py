@@ -9,9 +9,12 @@ from typing import Any, TypeAlias
 
 from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
+from otlp.lab.engines.assisted_texts import ProcessedTexts
 from otlp.lab.engines.candidate_generators import CandidateReport
 
 Tables: TypeAlias = Sequence[FloatArray]
+Beside: TypeAlias = CandidateReport | ProcessedTexts
+"""What is judged beside the verifier."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Engine:
     batch : int or None
         EngineRounds that the rule takes at once.
     candidates : callable
-        Tests the engine's own drafting, given samples, a seed and a false-alarm rate; without it
-        nothing is tested.
+        Tests the engine's own drafting or texts, given samples, a seed and a false-alarm rate;
+        without it nothing is tested.
     aims : callable
         From the tables of target and draft to those of the law that its text has to follow.
     """
@@ -67,7 +70,7 @@ class Engine:
     known: tuple[str, ...]
     load: Callable[[], Callable[..., Any] | EngineRounds]
     batch: int | None = None
-    candidates: Callable[[int, int, float], tuple[CandidateReport, ...]] = lambda *_: ()
+    candidates: Callable[[int, int, float], tuple[Beside, ...]] = lambda *_: ()
     aims: Callable[[Tables, Tables], Tables] = as_they_are
 
     @property

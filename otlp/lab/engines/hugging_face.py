@@ -1,4 +1,4 @@
-"""Hugging Face transformers: the verifier of assisted generation, and its candidates."""
+"""Hugging Face transformers: the verifier of assisted generation, its candidates, its texts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from otlp.lab.engines.assisted_texts import judge_texts
 from otlp.lab.engines.candidate_generators import judge_candidates, shipped
 from otlp.lab.engines.engine import Engine, Tables
 
@@ -43,6 +44,15 @@ HUGGING_FACE = Engine(
     known=("4.56.", "4.57.", "5."),
     load=_load,
     candidates=lambda samples, seed, rate: judge_candidates(shipped(seed), samples, seed, rate),
+)
+
+HUGGING_FACE_PROCESSORS = Engine(
+    name="hugging-face-processors",
+    package="transformers",
+    function="generation.utils._speculative_sampling, and texts with logits processors on",
+    known=("4.57.", "5."),
+    load=_load,
+    candidates=judge_texts,
 )
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from otlp.auditing import AuditReport, DraftedPaths, audit_rounds
 from otlp.decode import random_pair
-from otlp.lab.engines.candidate_generators import CandidateReport
-from otlp.lab.engines.engine import Engine, EngineRounds
+from otlp.lab.engines.engine import Beside, Engine, EngineRounds
 
 
 def audit_engine(
@@ -21,7 +20,7 @@ def audit_engine(
     samples: int,
     false_alarm_rate: float,
     **settings: Any,
-) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
+) -> tuple[AuditReport, tuple[Beside, ...]]:
     """Audit an engine's verifier, and its drafting; `settings` are those of `audit_rounds`."""
     found, rng = engine.rule(), np.random.default_rng(seed)
     rule, drafter = (

@@ -47,28 +47,26 @@ def _let_in_triton() -> None:
             del backends["cpu"]
 
 
-def _load_v1() -> Callable[..., Any]:
+def _load_v1(processors: bool = False) -> Callable[..., Any]:
     device = _device()
     import torch
     from vllm.v1.sample import rejection_sampler as sampler
 
     def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         rounds, _, length = draft_tokens.shape
-        size = p.shape[-1]
         target = torch.as_tensor(p[:, 0], dtype=torch.float32, device=device)
         draft = torch.as_tensor(q[:, 0], dtype=torch.float32, device=device)
         drafted = torch.as_tensor(draft_tokens.reshape(-1), dtype=torch.int32, device=device)
         ends = torch.arange(1, rounds + 1, dtype=torch.int32, device=device) * length
-        settings = SimpleNamespace(
-            all_greedy=False,
-            all_random=True,
-            temperature=torch.ones(rounds, device=device),
-            generators={},
-            top_k=None,
-            top_p=None,
-        )
-        logits = target[:, :-1].reshape(-1, size).log()
-        logits = sampler.apply_sampling_constraints(logits, ends, settings)
+        logits = target[:, :-1].log()
+        warped: dict[str, Any] = {"temperature": torch.ones(rounds, device=device)}
+        warped |= {"top_k": None, "top_p": None}
+        if processors:
+            logits, warped = unprocessed(logits)
+            draft = torch.nn.functional.pad(draft, (0, 1))
+        settings = SimpleNamespace(all_greedy=False, all_random=True, generators={}, **warped)
+        size = logits.shape[-1]
+        logits = sampler.apply_sampling_constraints(logits.reshape(-1, size), ends, settings)
         return sampler.rejection_sample(
             drafted,
             [length] * rounds,
@@ -81,6 +79,39 @@ def _load_v1() -> Callable[..., Any]:
         ).cpu()
 
     return rule
+
+
+def unprocessed(logits: Any) -> tuple[Any, dict[str, Any]]:
+    """Logits, over one token more, from which processors make those given; rows differ in them.
+
+    A row has one of three temperatures, and of four in turn: top-k, top-p, both or neither, which
+    take the last token away again: it is there, half as likely as the least likely one.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (rows, places, V)
+        Logarithms of probabilities.
+
+    Returns
+    -------
+    logits : Tensor, shape (rows, places, V + 1)
+    processors : dict
+        `temperature`, `top_k` and `top_p`, each of shape (rows,).
+    """
+    import torch
+
+    rows, _, size = logits.shape
+    row = torch.arange(rows, device=logits.device)
+    by_k, by_p = (row % 4 == 0) | (row % 4 == 2), (row % 4 == 1) | (row % 4 == 2)
+    least = logits.amin(dim=-1, keepdim=True).exp()
+    # less than half of the least goes, whatever the other places of the row keep
+    most = least.amin(dim=1)[:, 0]
+    extra = torch.where((by_k | by_p)[:, None, None], 0.5 * most[:, None, None], 0.0 * least)
+    temperature = 0.5 * 2.0 ** (row % 3)
+    made = torch.cat([logits, extra.log()], dim=-1) * temperature[:, None, None]
+    kept = torch.where(by_k, size, size + 1)
+    top_p = torch.where(by_p, 1.0 - 0.75 * most, 1.0)
+    return made, {"temperature": temperature, "top_k": kept, "top_p": top_p}
 
 
 def _load_v2(block: bool) -> Callable[..., Any]:
@@ -201,6 +232,15 @@ _ENGINE = partial(Engine, package=_package(), known=("0.32.0",), batch=64)
 
 VLLM_V1 = _ENGINE(
     name="vllm-v1", function="v1.sample.rejection_sampler.rejection_sample", load=_load_v1
+)
+
+VLLM_V1_PROCESSORS = _ENGINE(
+    name="vllm-v1-processors",
+    function=(
+        "v1.sample.rejection_sampler apply_sampling_constraints, then rejection_sample, with "
+        "temperature, top-k and top-p that differ from row to row"
+    ),
+    load=lambda: _load_v1(processors=True),
 )
 
 VLLM_V2 = _ENGINE(

@@ -18,10 +18,11 @@ from otlp.auditing.gtest import g_test
 from otlp.decode import random_pair
 from otlp.decode.models.loading import TRAINED_PAIR, load_model
 from otlp.errors import EngineNotFoundError
-from otlp.lab.engines import ENGINES
+from otlp.lab.engines import ENGINES, assisted_texts
 from otlp.lab.engines.candidate_generators import judge_candidates, shipped
 from otlp.lab.engines.engine import Engine, EngineRounds, as_they_are
 from otlp.lab.engines.random_models import audit_engine
+from otlp.lab.engines.vllm import unprocessed
 from tests.otlp.cli.command import run
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
@@ -172,6 +173,37 @@ def test_what_is_missing_is_said() -> None:
 def test_versions_that_are_not_known_are_said() -> None:
     here = replace(ENGINES["hugging-face"], package="numpy", known=("0.1.",))
     assert "not tried before (known: 0.1.)" in here.label
+
+
+def test_texts_with_processors_follow_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    kept = "no pair twice"
+    monkeypatch.setattr(assisted_texts, "PROCESSORS", {kept: assisted_texts.PROCESSORS[kept]})
+    (right,) = assisted_texts.judge_texts(100, 0, 1e-6)
+    assert right.verdict is Verdict.NOT_REJECTED
+
+    def forgotten(target: Any, assistant: Any, samples: int, options: Mapping[str, Any]) -> Any:
+        """An engine that takes an option and ignores it."""
+        options = {**options, "no_repeat_ngram_size": 0}
+        return assisted_texts.assisted(target, assistant, samples, options)
+
+    (wrong,) = assisted_texts.judge_texts(100, 0, 1e-6, forgotten)
+    assert wrong.verdict is Verdict.NOT_LOSSLESS and "REJECTED" in str(wrong)
+
+
+def test_logits_from_which_processors_make_a_law() -> None:
+    torch = pytest.importorskip("torch")
+    process = pytest.importorskip("transformers.generation.logits_process")
+    laws = torch.distributions.Dirichlet(torch.ones(4)).sample((12, 3))
+    logits, processors = unprocessed(laws.log())
+    for row in range(12):
+        made = logits[row] / processors["temperature"][row]
+        assert torch.isfinite(made[:, -1]).all() == (row % 4 != 3)
+        made = process.TopKLogitsWarper(int(processors["top_k"][row]))(None, made)
+        top_p = float(processors["top_p"][row])
+        if top_p < 1.0:
+            made = process.TopPLogitsWarper(top_p)(None, made)
+        torch.testing.assert_close(made.softmax(dim=-1)[:, :-1], laws[row])
 
 
 def test_an_engine_without_the_function() -> None:
