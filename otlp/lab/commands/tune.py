@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.lab.commands.target_texts import target_texts
 from otlp.lab.commands.tuning_result import TuningResult, fastest, tuned_by
@@ -108,8 +109,9 @@ def command(
     setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
     prediction, which is kept, as is the best that was tried before; the best are then timed beside
     plain decoding on the same prompts, and the winner is written to a file that otlp lab decode and
-    generate read. Every setting keeps the target's distribution. With a draft that is no network
-    (ngram, lookup, mixtures) rounds are those of otlp decode, and nothing is compiled.
+    generate read. Until something is timed the file holds the setting of fewest tokens. Every
+    setting keeps the target's distribution. With a draft that is no network (ngram, lookup,
+    mixtures) rounds are those of otlp decode, and nothing is compiled.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
@@ -122,7 +124,8 @@ def command(
             f"--text is {text} and the longest path {longest}: write texts longer than that"
         )
     how = {"compiled": compiled, "clock": clock, "seed": seed}
-    texts, bench = _written(models, sampling, drafted, (text, longest), tokens, **how)
+    pair, prompts = models.ready(sampling)
+    bench = _bench(models, pair, prompts, sampling, tokens, **how)
     content = {
         **models.said(),
         "temperature": temperature,
@@ -150,7 +153,12 @@ def command(
             + (f"; kept in {config}" if rate == best else "")
         )
 
-    result = _predicted(names, texts, bench, settings, check, tried)
+    first = min(settings, key=lambda one: (one.nodes, one.draft_temperature is not None))
+    write(tuned_by(names, bench, first))  # lossless, too, and cheap
+    warn(f"{first}: kept in {config} until something is timed")
+    texts, begun = target_texts(pair, prompts, text, longest, 2, seed)
+    written = TunedTexts.of(pair[0], sampling, begun, texts, drafted)
+    result = _predicted(names, written, bench, settings, check, tried)
     keep(result)
     if check:
         warn(f"predicted best, kept in {config}: {result.winner.setting}; the best are timed now")
@@ -166,31 +174,28 @@ def command(
     note(f"written to {config}")
 
 
-def _written(
+def _bench(
     models: Models,
+    pair: tuple[Model, HuggingFaceModel],
+    prompts: Sequence[IntArray],
     sampling: Sampling,
-    drafted: Iterable[float | None],
-    lengths: tuple[int, int],
     tokens: int,
     **how: Any,
-) -> tuple[TunedTexts, Bench]:
-    """Let the target write; texts of a length, longer than the longest path, and the loops."""
-    (draft, target), prompts = models.ready(sampling)
+) -> Bench:
+    """The loops that are timed; a model that they do not take is refused."""
     from otlp.device import Llama
 
-    # before the target is asked: a model that the loop does not take is refused
-    pair: tuple[Any, Any] = target, draft
+    draft, target = pair
+    loops: tuple[Any, Any] = target, draft
     network, shares = network_and_shares(draft)
     if isinstance(network, HuggingFaceModel):
-        pair = Llama(target.model), Llama(network.model, shares)
+        loops = Llama(target.model), Llama(network.model, shares)
     elif how["clock"] != "wall":
         raise InvalidInputError(
             f"the draft {models.draft!r:.60} is no network: its rounds are timed by the wall clock "
             f"alone, leave --clock {how['clock']} out"
         )
-    texts, begun = target_texts((draft, target), prompts, *lengths, 2, how["seed"])
-    bench = Bench(*pair, sampling, prompts, tokens, ends=target.ends, **how)
-    return TunedTexts.of(draft, sampling, begun, texts, drafted), bench
+    return Bench(*loops, sampling, prompts, tokens, ends=target.ends, **how)
 
 
 def _predicted(

@@ -155,7 +155,7 @@ def tuned_by(
     names: tuple[str, str],
     bench: Bench,
     setting: LoopSetting,
-    predicted: float,
+    predicted: float | None = None,
     measured: float | None = None,
 ) -> Tuned:
     """A setting for whoever decodes: names of target and draft, tokens a second."""

@@ -36,6 +36,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert not config.exists()
 
 
+def test_something_is_kept_before_the_target_has_written(tmp_path: Path) -> None:
+    config = tmp_path / "t.json"
+    words = "--limit 1 --text 5 --paths 1,2 --length 1,3 --trees 2-2".split()
+    assert "of 1 texts are longer" in refused("lab", "tune", *words, "--config", config)
+    tuned = Tuned.read(config)
+    assert (tuned.paths, tuned.length, tuned.predicted, tuned.measured) == (1, 1, None, None)
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -> None:
