@@ -30,7 +30,7 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
 
     def timed(progress: Any) -> Any:
         begin = process_time()
-        report, _ = audit_engine(
+        report, beside = audit_engine(
             engine,
             progress=progress,
             samples=samples,
@@ -39,10 +39,11 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
             max_paths=100_000 if engine.batch is None else 0,
             **models,
         )
-        return report, process_time() - begin
+        worst = next((one for one in (report, *beside) if not one.passed), report)
+        return report, worst.verdict.name, process_time() - begin
 
     try:
-        report, seconds = run_in_child(timed, time_limit, lambda *_: None)
+        report, verdict, seconds = run_in_child(timed, time_limit, lambda *_: None)
     except ChildError as error:
         return version, f"not judged: {error}", "", ""
     if report.test is None:
@@ -52,7 +53,7 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
             f"{report.size:,} rounds, p = {report.test.p_value:.2g}; "
             f"{report.test.detectable:.2g} or more"
         )
-    return version, report.verdict.name.lower().replace("_", " "), found, f"{seconds:.0f}"
+    return version, verdict.lower().replace("_", " "), found, f"{seconds:.0f}"
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
