@@ -1,7 +1,8 @@
 """vLLM: V1's rejection sampler, and V2's Triton kernels, which verify by token or by block.
 
 Without a GPU set TRITON_INTERPRET=1: tenths of a second a round.  The CUDA functions that the
-interpreter lacks, expm1 and log1p, are replaced by their definitions there.
+interpreter lacks, expm1 and log1p, are replaced by their definitions there, and the kernel of top-k
+and top-p by vLLM's own form in PyTorch.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ def _load_v1(processors: bool = False) -> Callable[..., Any]:
     device = _device()
     import torch
     from vllm.v1.sample import rejection_sampler as sampler
+    from vllm.v1.sample.ops import topk_topp_sampler
+
+    if processors and device == "cpu":  # the interpreter does not take the kernel
+        sampler.apply_top_k_top_p = topk_topp_sampler.apply_top_k_top_p_pytorch
 
     def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         rounds, _, length = draft_tokens.shape
