@@ -113,9 +113,11 @@ def sample_acceptance(
             laws = [np.append(one.target, 0.0) for one in problems]
             seen = list(zip(counts, laws, strict=True))
             rate, sure = RATE / len(problems), 1.0 - 0.05 / len(problems)
-            tests = [g_test(halves.sum(axis=0), law, rate) for halves, law in seen]
+            tests = [g_test(both.sum(axis=0), law, rate) for both, law in seen]
             deviating = np.array([test.rejected for test in tests], dtype=np.bool_)
-            lost = np.array([total_variation_interval(*halves, law, sure) for halves, law in seen])
+            lost = [total_variation_interval(both[0], both[1], law, sure) for both, law in seen]
             seconds = float(np.median(took))
             share = accepted / draws
-            return SampledAcceptance(share, errors, error, draws, deviating, seconds, lost)
+            return SampledAcceptance(
+                share, errors, error, draws, deviating, seconds, np.array(lost)
+            )
