@@ -45,7 +45,10 @@ def print_losses(found: list[dict[str, Any]]) -> None:
 
 
 def measure_own_losses(
-    rule: str, one: Measured, numbers: Sequence[int], best: Mapping[tuple[int, str, int], float]
+    rule: str,
+    one: Measured,
+    numbers: Sequence[int],
+    best: Mapping[tuple[int, str, int], float | None],
 ) -> list[dict[str, Any]]:
     """What a rule of a file loses, if it does: exact on made-up tokens, and within bounds on rows.
 
@@ -56,7 +59,7 @@ def measure_own_losses(
     numbers : sequence of int
         Of the rows.
     best : mapping
-        alpha* by row, scheme and n.
+        alpha* by row, scheme and n; rows where it is None are left out.
     """
     report, found = one.audited, one.found
     if report is None or not one.reason.startswith(LOSSY):
@@ -73,16 +76,13 @@ def measure_own_losses(
             optimal_acceptance(problem), report.interval, report.acceptance, report.acceptance_error
         ),
     }
+    losses = [first]
     every = zip(numbers, found.lost, found.each, found.each_error, strict=True)
-    return [first] + [
-        {
-            "row": row,
-            **same,
-            "kl": None,
-            **_bounded(best[row, scheme, n], tuple(lost), accepted, error),
-        }
-        for row, lost, accepted, error in every
-    ]
+    for row, lost, accepted, error in every:
+        if (most := best[row, scheme, n]) is not None:
+            bounds = _bounded(most, tuple(lost), accepted, error)
+            losses.append({"row": row, **same, "kl": None, **bounds})
+    return losses
 
 
 def _bounded(
@@ -108,12 +108,14 @@ def print_own_losses(found: list[dict[str, Any]]) -> None:
     for key in dict.fromkeys((one["rule"], one["scheme"], one["n"]) for one in found):
         same = [one for one in found if (one["rule"], one["scheme"], one["n"]) == key]
         for where, rows in (("made-up tokens", same[:1]), ("the rows", same[1:])):
+            if not rows:
+                continue
             low, high = np.mean([one["total_variation_interval"] for one in rows], axis=0)
             accepted, bound, best = (
                 np.mean([one[name] for one in rows]) for name in ("acceptance", "bound", "lossless")
             )
             kl, exact = rows[0]["kl"], high - low < 1e-6
-            used = f"{(accepted - best) / high:.{1 if exact else 0}%}"
+            used = f"{(accepted - best) / high:.{1 if exact else 0}%}" if high > 1e-9 else "-"
             made.add_row(
                 *map(str, key),
                 where,
@@ -121,7 +123,7 @@ def print_own_losses(found: list[dict[str, Any]]) -> None:
                 "-" if kl is None else f"{kl:.3g}",
                 f"{accepted:.4f}",
                 f"{bound:.4f}",
-                used if exact else f"{used} at least",
+                used if exact else f"{used} or more",
             )
     console.print()
     show(made)

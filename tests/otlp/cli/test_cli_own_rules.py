@@ -99,8 +99,12 @@ def test_what_is_right_on_few_tokens_alone_is_found_on_the_rows(tmp_path: Path) 
         "    return rng.choice(len(p), p=p) if len(p) <= 5 else draft_tokens[0]\n"
     )
     words = "compare --rows 2 --n 1 --schemes iid --top-k 30 --rules".split()
-    output = done(*words, f"{tmp_path / 'few.py'}:few,naive")
+    json_path = tmp_path / "found.json"
+    output = done(*words, f"{tmp_path / 'few.py'}:few,naive", "--lossy", "--json", json_path)
     assert "NOT LOSSLESS on 2 of the rows" in " ".join(output.split())
+    made_up, *rows = json.loads(json_path.read_text())["own_losses"]
+    assert made_up["total_variation_interval"][1] < 1e-9
+    assert all(row["total_variation_interval"][0] > 0.0 for row in rows) and "nan" not in output
 
 
 def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
