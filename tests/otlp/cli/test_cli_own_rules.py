@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 import otlp
 from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
@@ -18,6 +19,7 @@ from otlp.cli.rows import ChosenRows
 from otlp.sweeps.rows import CaptureRows
 from tests.otlp.auditing.rules import eagle_style
 from tests.otlp.cli.command import done, refused
+from tests.otlp.cli.test_cli_json import SCHEMA
 
 AUDITING = Path(__file__).parents[1] / "auditing"
 FILES = {
@@ -74,7 +76,9 @@ def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(tmp_pa
     words = "compare --rows 2 --n 2 --schemes iid --top-k 5 --lossy --rules naive,"
     output = done(*f"{words}{rules} --json {tmp_path / 'found.json'}".split())
     assert "your own, not lossless" in output
-    losses = json.loads((tmp_path / "found.json").read_text())["own_losses"]
+    found = json.loads((tmp_path / "found.json").read_text())
+    Draft202012Validator(SCHEMA).validate(found)
+    losses = found["own_losses"]
     assert len(losses) == 3 and all(one["rule"].endswith("first") for one in losses)
     made_up, *rows = losses
     p, q = np.random.default_rng(0).dirichlet(np.ones(own_rules.tiny(2)), size=2)
