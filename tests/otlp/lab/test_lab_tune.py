@@ -37,6 +37,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_something_is_kept_before_the_target_has_written(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="pip install -e .[decode]")
     config = tmp_path / "t.json"
     words = "--limit 1 --text 5 --paths 1,2 --length 1,3 --trees 2-2".split()
     assert "of 1 texts are longer" in refused("lab", "tune", *words, "--config", config)
