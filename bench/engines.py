@@ -39,7 +39,8 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
             max_paths=100_000 if engine.batch is None else 0,
             **models,
         )
-        worst = next((one for one in (report, *beside) if not one.passed), report)
+        every: list[Any] = [report, *beside]
+        worst = next((one for one in every if not one.passed), report)
         return report, worst.verdict.name, process_time() - begin
 
     try:

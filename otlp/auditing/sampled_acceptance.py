@@ -45,7 +45,8 @@ class SampledAcceptance:
     seconds : float
         Median of the calls.
     lost : ndarray, shape (problems, 2)
-        Bounds on the total variation of the outputs from the target, 95% for all problems at once.
+        Bounds on the total variation of the outputs from the target, 95% for all problems at once
+        where the number of draws is given beforehand; here the acceptance decides when to stop.
     """
 
     each: FloatArray

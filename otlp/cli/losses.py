@@ -93,7 +93,10 @@ def _bounded(
     return {
         "total_variation_interval": (low, high),
         "acceptance": float(accepted),
-        "acceptance_interval": (float(accepted - error), float(accepted + error)),
+        "acceptance_interval": (
+            max(0.0, float(accepted - error)),
+            min(1.0, float(accepted + error)),
+        ),
         "bound": best + high,
         "lossless": best,
     }
@@ -111,11 +114,16 @@ def print_own_losses(found: list[dict[str, Any]]) -> None:
             if not rows:
                 continue
             low, high = np.mean([one["total_variation_interval"] for one in rows], axis=0)
+            least, _ = np.mean([one["acceptance_interval"] for one in rows], axis=0)
             accepted, bound, best = (
                 np.mean([one[name] for one in rows]) for name in ("acceptance", "bound", "lossless")
             )
             kl, exact = rows[0]["kl"], high - low < 1e-6
-            used = f"{(accepted - best) / high:.{1 if exact else 0}%}" if high > 1e-9 else "-"
+            used = "-"
+            if exact and high > 1e-9:
+                used = f"{(accepted - best) / high:.1%}"
+            elif least > best:
+                used = f"{(least - best) / high:.0%} or more"
             made.add_row(
                 *map(str, key),
                 where,
@@ -123,7 +131,7 @@ def print_own_losses(found: list[dict[str, Any]]) -> None:
                 "-" if kl is None else f"{kl:.3g}",
                 f"{accepted:.4f}",
                 f"{bound:.4f}",
-                used if exact else f"{used} or more",
+                used,
             )
     console.print()
     show(made)

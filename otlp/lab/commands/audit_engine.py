@@ -11,8 +11,6 @@ import click
 from otlp.cli import options
 from otlp.cli.judging import judge, judging_options, record, tell
 from otlp.lab.engines import ENGINES
-from otlp.lab.engines.assisted_texts import ProcessedTexts
-from otlp.lab.engines.candidate_generators import CandidateReport
 from otlp.lab.engines.random_models import audit_engine
 
 LONGEST = 8
@@ -63,7 +61,6 @@ def command(
     )
     content: dict[str, Any] = dict.fromkeys(("capture", "row", "scheme", "n"))
     content |= {"audited": engine, "report": record(report)}
-    for kind, name in ((CandidateReport, "candidate_generators"), (ProcessedTexts, "texts")):
-        found = [asdict(one) for one in beside if isinstance(one, kind)]
-        content |= {name: found} if found else {}
+    for one in beside:
+        content.setdefault(one.field, []).append(asdict(one))
     tell(report, content, json_path, checked=beside)

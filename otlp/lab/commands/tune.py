@@ -109,8 +109,8 @@ def command(
     setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
     prediction, which is kept, as is the best that was tried before; the best are then timed beside
     plain decoding on the same prompts, and the winner is written to a file that otlp lab decode and
-    generate read. Until something is timed the file holds the setting of fewest tokens. Every
-    setting keeps the target's distribution. With a draft that is no network (ngram, lookup,
+    generate read. Until something is timed a new file holds the setting of fewest tokens.
+    Every setting keeps the target's distribution. With a draft that is no network (ngram, lookup,
     mixtures) rounds are those of otlp decode, and nothing is compiled.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
@@ -153,9 +153,10 @@ def command(
             + (f"; kept in {config}" if rate == best else "")
         )
 
-    first = min(settings, key=lambda one: (one.nodes, one.draft_temperature is not None))
-    write(tuned_by(names, bench, first))  # lossless, too, and cheap
-    warn(f"{first}: kept in {config} until something is timed")
+    if not config.exists():  # what an earlier run has timed is better than what none has
+        first = min(settings, key=lambda one: (one.nodes, one.draft_temperature is not None))
+        write(tuned_by(names, bench, first))
+        warn(f"{first}: kept in {config} until something is timed")
     texts, begun = target_texts(pair, prompts, text, longest, 2, seed)
     written = TunedTexts.of(pair[0], sampling, begun, texts, drafted)
     result = _predicted(names, written, bench, settings, check, tried)

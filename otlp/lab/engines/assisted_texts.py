@@ -7,7 +7,8 @@ weights, drafts those of the assistant under the same options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
@@ -15,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from otlp.auditing.gtest import GTest, g_test
+from otlp.auditing.gtest import g_test
 from otlp.auditing.report import Verdict
+from otlp.auditing.subject import Progress, silent
 from otlp.distribution import FloatArray
+from otlp.lab.engines.beside import Beside
 
 VOCAB_SIZE, LENGTH = 3, 3
 PROMPT = (1, 2, 1)
@@ -47,7 +50,7 @@ Write = Callable[[Any, Any, int, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True)
-class ProcessedTexts:
+class ProcessedTexts(Beside):
     """Whether an engine's texts follow its target under each processor.
 
     Attributes
@@ -56,29 +59,15 @@ class ProcessedTexts:
         By processors: texts of `LENGTH` tokens against the law of plain decoding.
     """
 
-    tests: Mapping[str, GTest]
+    field, unit, wrong = "texts", "texts", Verdict.NOT_LOSSLESS
 
     @property
-    def passed(self) -> bool:
-        """Whether no test rejects."""
-        return not any(test.rejected for test in self.tests.values())
-
-    @property
-    def verdict(self) -> Verdict:
-        """`NOT_REJECTED`, or `NOT_LOSSLESS`."""
-        return Verdict.NOT_REJECTED if self.passed else Verdict.NOT_LOSSLESS
-
-    def __str__(self) -> str:
-        """Say in a line for each processor what was found."""
-        verb = "follow" if self.passed else f"do NOT follow ({self.verdict.name})"
-        lines = [f"Texts of generate(assistant_model=...) {verb} plain decoding; by processors:"]
-        for name, test in self.tests.items():
-            wrong = " REJECTED" if test.rejected else ""
-            lines.append(
-                f"  {name}: {test}; {test.samples:,} texts detect a total variation of "
-                f"{test.detectable:.2g}{wrong}"
-            )
-        return "\n".join(lines)
+    def headline(self) -> str:
+        """What wrote them, and the law that they should follow."""
+        return (
+            f"Texts of generate(assistant_model=...), {LENGTH} tokens over {VOCAB_SIZE}, {{verb}} "
+            "plain decoding; by processors:"
+        )
 
 
 def assisted(target: Any, assistant: Any, samples: int, options: Mapping[str, Any]) -> Any:
@@ -92,7 +81,11 @@ def assisted(target: Any, assistant: Any, samples: int, options: Mapping[str, An
 
 
 def judge_texts(
-    samples: int, seed: int, rate: float, write: Write = assisted
+    samples: int,
+    seed: int,
+    rate: float,
+    progress: Progress = silent,
+    write: Write = assisted,
 ) -> tuple[ProcessedTexts]:
     """Test texts under each of `PROCESSORS`.
 
@@ -104,21 +97,36 @@ def judge_texts(
         Of the models and of torch's generator, which is left as it was.
     rate : float
         False-alarm rate of all the tests together.
+    progress : callable
+        Called with the processors, and the share that is done.
     write : callable, optional
         Gives the texts; by default assisted generation.
     """
     import torch
 
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _quiet():
         torch.manual_seed(seed)
         target, assistant = tiny_model(), tiny_model()
         tests = {}
-        for name, options in PROCESSORS.items():
+        for done, (name, options) in enumerate(PROCESSORS.items()):
+            progress(f"texts, {name}", done / len(PROCESSORS))
             texts = np.asarray(write(target, assistant, min(samples, MOST_TEXTS), options))
             cells = np.ravel_multi_index(texts.T, (VOCAB_SIZE,) * LENGTH)
             counts = np.bincount(cells, minlength=VOCAB_SIZE**LENGTH)
             tests[name] = g_test(counts, plain_law(target, options), rate / len(PROCESSORS))
         return (ProcessedTexts(tests),)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings that `generate` gives of what it hands to its own assistant."""
+    logging = import_module("transformers").logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def tiny_model() -> Any:

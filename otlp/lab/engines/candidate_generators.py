@@ -17,6 +17,7 @@ import scipy
 
 from otlp.auditing.gtest import GTest, g_test
 from otlp.auditing.report import Verdict
+from otlp.lab.engines.beside import Beside
 
 VOCAB_SIZE = 6
 PREFIX = (1, 2, 3)
@@ -32,7 +33,7 @@ Draw = Callable[[int, Mapping[str, Any]], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
-class CandidateReport:
+class CandidateReport(Beside):
     """Whether a candidate generator drafts from the q that it hands over.
 
     Attributes
@@ -44,28 +45,13 @@ class CandidateReport:
     """
 
     generator: str
-    tests: Mapping[str, GTest]
+
+    field, unit, wrong = "candidate_generators", "drafts", Verdict.DRAFTS_DIFFER
 
     @property
-    def passed(self) -> bool:
-        """Whether no test rejects."""
-        return not any(test.rejected for test in self.tests.values())
-
-    @property
-    def verdict(self) -> Verdict:
-        """`NOT_REJECTED`, or `DRAFTS_DIFFER`."""
-        return Verdict.NOT_REJECTED if self.passed else Verdict.DRAFTS_DIFFER
-
-    def __str__(self) -> str:
-        """Say in a line for each test what was found."""
-        verb = "follow" if self.passed else f"do NOT follow ({self.verdict.name})"
-        lines = [f"Candidate generator {self.generator}: drafts {verb} the q that is handed over."]
-        for name, test in self.tests.items():
-            lines.append(
-                f"  {name}: {test}; {test.samples:,} drafts detect a total variation of "
-                f"{test.detectable:.2g}"
-            )
-        return "\n".join(lines)
+    def headline(self) -> str:
+        """The generator's name, and the law that it should follow."""
+        return f"Candidate generator {self.generator}: drafts {{verb}} the q that is handed over."
 
 
 def judge_candidates(
@@ -91,8 +77,8 @@ def judge_candidates(
         torch.manual_seed(seed)
         return tuple(
             CandidateReport(
-                name,
                 {what: _test(*draw(samples, warpers), each) for what, warpers in WARPERS.items()},
+                name,
             )
             for name, draw in draws.items()
         )

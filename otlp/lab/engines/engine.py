@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, TypeAlias
 
+from otlp.auditing.subject import Progress
 from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
-from otlp.lab.engines.assisted_texts import ProcessedTexts
-from otlp.lab.engines.candidate_generators import CandidateReport
+from otlp.lab.engines.beside import Beside
 
 Tables: TypeAlias = Sequence[FloatArray]
-Beside: TypeAlias = CandidateReport | ProcessedTexts
-"""What is judged beside the verifier."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,9 @@ class Engine:
         ImportError, AttributeError or OSError where the engine lacks it.
     batch : int or None
         EngineRounds that the rule takes at once.
-    candidates : callable
-        Tests the engine's own drafting or texts, given samples, a seed and a false-alarm rate;
-        without it nothing is tested.
+    beside : callable
+        Tests the engine's own drafting or texts, given samples, a seed, a false-alarm rate and what
+        reports progress; without it nothing is tested.
     aims : callable
         From the tables of target and draft to those of the law that its text has to follow.
     """
@@ -70,7 +68,7 @@ class Engine:
     known: tuple[str, ...]
     load: Callable[[], Callable[..., Any] | EngineRounds]
     batch: int | None = None
-    candidates: Callable[[int, int, float], tuple[Beside, ...]] = lambda *_: ()
+    beside: Callable[[int, int, float, Progress], tuple[Beside, ...]] = lambda *_: ()
     aims: Callable[[Tables, Tables], Tables] = as_they_are
 
     @property

@@ -43,7 +43,7 @@ HUGGING_FACE = Engine(
     function="generation.utils._speculative_sampling",
     known=("4.56.", "4.57.", "5."),
     load=_load,
-    candidates=lambda samples, seed, rate: judge_candidates(shipped(seed), samples, seed, rate),
+    beside=lambda samples, seed, rate, _: judge_candidates(shipped(seed), samples, seed, rate),
 )
 
 HUGGING_FACE_PROCESSORS = Engine(
@@ -52,7 +52,7 @@ HUGGING_FACE_PROCESSORS = Engine(
     function="generation.utils._speculative_sampling, and texts with logits processors on",
     known=("4.57.", "5."),
     load=_load,
-    candidates=judge_texts,
+    beside=judge_texts,
 )
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from otlp.auditing import AuditReport, DraftedPaths, audit_rounds
+from otlp.auditing.subject import Progress, silent
 from otlp.decode import random_pair
-from otlp.lab.engines.engine import Beside, Engine, EngineRounds
+from otlp.lab.engines.beside import Beside
+from otlp.lab.engines.engine import Engine, EngineRounds
 
 
 def audit_engine(
@@ -19,6 +21,7 @@ def audit_engine(
     *,
     samples: int,
     false_alarm_rate: float,
+    progress: Progress = silent,
     **settings: Any,
 ) -> tuple[AuditReport, tuple[Beside, ...]]:
     """Audit an engine's verifier, and its drafting; `settings` are those of `audit_rounds`."""
@@ -38,6 +41,7 @@ def audit_engine(
         false_alarm_rate=false_alarm_rate,
         name=engine.label,
         rng=rng,
+        progress=progress,
         **settings,
     )
-    return report, engine.candidates(samples, seed, false_alarm_rate)
+    return report, engine.beside(samples, seed, false_alarm_rate, progress)

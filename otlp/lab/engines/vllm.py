@@ -48,13 +48,13 @@ def _let_in_triton() -> None:
             del backends["cpu"]
 
 
-def _load_v1(processors: bool = False) -> Callable[..., Any]:
+def _load_v1(unprocess: Callable[[Any], tuple[Any, dict[str, Any]]]) -> Callable[..., Any]:
     device = _device()
     import torch
     from vllm.v1.sample import rejection_sampler as sampler
     from vllm.v1.sample.ops import topk_topp_sampler
 
-    if processors and device == "cpu":  # the interpreter does not take the kernel
+    if device == "cpu":  # the interpreter does not take the kernel
         sampler.apply_top_k_top_p = topk_topp_sampler.apply_top_k_top_p_pytorch
 
     def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
@@ -63,14 +63,10 @@ def _load_v1(processors: bool = False) -> Callable[..., Any]:
         draft = torch.as_tensor(q[:, 0], dtype=torch.float32, device=device)
         drafted = torch.as_tensor(draft_tokens.reshape(-1), dtype=torch.int32, device=device)
         ends = torch.arange(1, rounds + 1, dtype=torch.int32, device=device) * length
-        logits = target[:, :-1].log()
-        warped: dict[str, Any] = {"temperature": torch.ones(rounds, device=device)}
-        warped |= {"top_k": None, "top_p": None}
-        if processors:
-            logits, warped = unprocessed(logits)
-            draft = torch.nn.functional.pad(draft, (0, 1))
-        settings = SimpleNamespace(all_greedy=False, all_random=True, generators={}, **warped)
+        logits, processors = unprocess(target[:, :-1].log())
+        settings = SimpleNamespace(all_greedy=False, all_random=True, generators={}, **processors)
         size = logits.shape[-1]
+        draft = torch.nn.functional.pad(draft, (0, size - draft.shape[-1]))
         logits = sampler.apply_sampling_constraints(logits.reshape(-1, size), ends, settings)
         return sampler.rejection_sample(
             drafted,
@@ -84,6 +80,14 @@ def _load_v1(processors: bool = False) -> Callable[..., Any]:
         ).cpu()
 
     return rule
+
+
+def as_they_are(logits: Any) -> tuple[Any, dict[str, Any]]:
+    """The logits, and processors that leave them alone."""
+    import torch
+
+    temperature = torch.ones(len(logits), device=logits.device)
+    return logits, {"temperature": temperature, "top_k": None, "top_p": None}
 
 
 def unprocessed(logits: Any) -> tuple[Any, dict[str, Any]]:
@@ -236,7 +240,9 @@ def _package() -> str:
 _ENGINE = partial(Engine, package=_package(), known=("0.32.0",), batch=64)
 
 VLLM_V1 = _ENGINE(
-    name="vllm-v1", function="v1.sample.rejection_sampler.rejection_sample", load=_load_v1
+    name="vllm-v1",
+    function="v1.sample.rejection_sampler.rejection_sample",
+    load=lambda: _load_v1(as_they_are),
 )
 
 VLLM_V1_PROCESSORS = _ENGINE(
@@ -245,7 +251,7 @@ VLLM_V1_PROCESSORS = _ENGINE(
         "v1.sample.rejection_sampler apply_sampling_constraints, then rejection_sample, with "
         "temperature, top-k and top-p that differ from row to row"
     ),
-    load=lambda: _load_v1(processors=True),
+    load=lambda: _load_v1(unprocessed),
 )
 
 VLLM_V2 = _ENGINE(

@@ -187,7 +187,7 @@ def test_texts_with_processors_follow_plain_decoding(monkeypatch: pytest.MonkeyP
         options = {**options, "no_repeat_ngram_size": 0}
         return assisted_texts.assisted(target, assistant, samples, options)
 
-    (wrong,) = assisted_texts.judge_texts(100, 0, 1e-6, forgotten)
+    (wrong,) = assisted_texts.judge_texts(100, 0, 1e-6, write=forgotten)
     assert wrong.verdict is Verdict.NOT_LOSSLESS and "REJECTED" in str(wrong)
 
 

@@ -43,6 +43,11 @@ def test_something_is_kept_before_the_target_has_written(tmp_path: Path) -> None
     assert "of 1 texts are longer" in refused("lab", "tune", *words, "--config", config)
     tuned = Tuned.read(config)
     assert (tuned.paths, tuned.length, tuned.predicted, tuned.measured) == (1, 1, None, None)
+    done("lab", "decode", config, "--limit", 1, "--tokens", 4)
+    better = replace(tuned, measured=50.0).to_json()
+    config.write_text(better)
+    refused("lab", "tune", *words, "--config", config)
+    assert config.read_text() == better  # what an earlier run has timed stays
 
 
 @pytest.mark.slow
