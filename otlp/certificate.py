@@ -11,6 +11,7 @@ import numpy as np
 from otlp.checks import check_mask, own_float_errors
 from otlp.distribution import Mask
 from otlp.errors import InvalidInputError
+from otlp.numerics.sums import l1_distance
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
@@ -107,7 +108,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     if answer.plan is not None:
         marginals = _marginals(problem, solver, answer.plan)
         acceptance = float(marginals.acceptance.sum())
-        marginal_error = float(np.abs(marginals.output - problem.target).sum()) + marginals.slack
+        marginal_error = l1_distance(marginals.output, problem.target) + marginals.slack
         method, estimated = marginals.method, marginals.interval is not None
         interval = marginals.interval or (acceptance, acceptance)
         finite = bool(np.isfinite(acceptance + marginal_error))

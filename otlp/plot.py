@@ -89,7 +89,7 @@ def scores(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
     """Draw the scores of a plan for i.i.d. drafts: each cell, and the tokens that score on it.
 
     A cell is as wide as its tokens are likely to be drafted; without swaps it would hold its own
-    tokens alone.  Tokens that share a score law are drawn as one.
+    tokens alone.  Tokens of one group are drawn as one.
 
     Parameters
     ----------
@@ -124,12 +124,13 @@ def scores(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
             "i.i.d. drafts, or this plan with otlp.plot.flow"
         )
     names: dict[int, list[int]] = {}
-    for token in np.flatnonzero(plan.draft).tolist():
-        names.setdefault(int(plan.swaps.group[token]), []).append(token)
+    group, _ = plan.token_laws()
+    for token in np.flatnonzero(plan.problem.drafts.support).tolist():
+        names.setdefault(int(group[token]), []).append(token)
     owner, cell, mass = plan.score_masses()
     order = np.lexsort((owner, cell))
     owner, cell, mass = owner[order], cell[order], mass[order]
-    width = np.bincount(cell, mass, minlength=plan.swaps.groups)
+    width = np.bincount(cell, mass, minlength=len(plan.laws.groups))
     ends = np.cumsum(mass)
     starts = np.cumsum(width) - width
     height = mass / width[cell]

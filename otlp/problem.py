@@ -11,6 +11,7 @@ from otlp.checks import check_mask, check_rows, check_tokens, kind_of
 from otlp.distribution import ByValue, FloatArray, IntArray, as_distribution
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
+from otlp.numerics.sums import sum_in
 from otlp.showing.html import html_table
 
 
@@ -100,7 +101,7 @@ class Problem(ByValue):
             At most 1; O(V) for i.i.d. drafts.
         """
         inside = check_mask(subset, self.vocab_size)
-        return min(1.0, float((self.target * inside).sum()) + self.drafts.mass_touching(~inside))
+        return min(1.0, sum_in(self.target, inside) + self.drafts.mass_touching(~inside))
 
     def check_draft_tokens(self, draft_tokens: npt.ArrayLike) -> IntArray:
         """Validate one drafted tuple.

@@ -10,9 +10,10 @@ from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.ascending import ascending
-from otlp.numerics.compiled import REASSOCIATE, compiled
+from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
-from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
+from otlp.numerics.minimum_norm import minimum_norm
+from otlp.numerics.sums import sum_in
 from otlp.problem import Problem
 
 CERTIFIED = 1e-6
@@ -50,10 +51,11 @@ def subset_selection(
     Notes
     -----
     For i.i.d. drafts, and for drafts without replacement, H* is a prefix of the tokens sorted by
-    q/p descending (Hu et al. 2025, section 4.2; Global Resolution, sections 5.1 and S).  For
-    greedy drafts and hubs it is one in q~/p with the top tokens in front, for q~ the law of the
-    last draft.  The scheme knows (`DraftScheme.selection_order`); all of these take O(V log V)
-    and a `priority_marginals`.
+    p/q ascending (Hu et al. 2025, section 4.2; Global Resolution, sections 5.1 and S).  For
+    greedy drafts and hubs H* is the top tokens and those of p < q~, for the distribution q~ of the
+    last draft.
+    `DraftScheme.best_subset` gives these; O(V) for all of them but drafts without replacement,
+    which are sorted.
 
     For different drafts, listed tuples and schemes of one's own no order of the tokens need
     have H* as a prefix, not even for two drafts, where Global Resolution (Appendix D) proposes a
@@ -62,14 +64,8 @@ def subset_selection(
     memory an ordering.
     """
     target, drafts = problem.target, problem.drafts
-    order = drafts.selection_order(target)
-    if order is not None:
-        # the complement of the prefix with the least bound
-        vertex = drafts.priority_marginals(order)
-        _, length = best_prefix_of(target, vertex, order)
-        subset = drafts.support.copy()
-        subset[order[:length]] = False
-    else:
+    subset = drafts.best_subset(target)
+    if subset is None:
         found = minimum_norm(
             target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations
         )
@@ -155,15 +151,4 @@ def _best_prefix(
     subset = np.zeros(target.size, np.bool_)
     for k in range(length):
         subset[order[k]] = True
-    inside, outside = _masses(target, draft, subset)
-    return subset, inside, outside
-
-
-@compiled(fastmath=REASSOCIATE)
-def _masses(target: FloatArray, draft: FloatArray, subset: Mask) -> tuple[float, float]:
-    """p(H), and q of all other tokens: in many partial sums, which round less than one."""
-    p = q = 0.0
-    for x in range(subset.size):
-        p += target[x] if subset[x] else 0.0
-        q += 0.0 if subset[x] else draft[x]
-    return p, q
+    return subset, sum_in(target, subset), sum_in(draft, ~subset)

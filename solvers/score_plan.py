@@ -4,22 +4,26 @@ A token draws its score such that the score of a random draft is uniform.  Group
 side by side on [0, 1], each on a *cell* as long as its draft probability.  A token that drew its
 score from its own cell alone would make the scores uniform; a *swap* lets two groups send equal
 masses of each other's cell, which keeps them uniform.  With swaps, the mean of W = n U^(n-1), which
-decides how often a token has the best of n scores, can be set for every token.
+decides how often a token has the best of n scores, can be set for every token: a token of a group
+swaps the more, the farther its p/q lies from the mean of W on the group's own cell.
 
 A score is kept as the number of its cell and a place on it: cells of probabilities like 1e-300
 would share one floating-point number.
 
-Given the drafted tokens the scores are independent, and their distribution functions are
-piecewise linear, so the chance of each to be the best is a sum of integrals of polynomials.
+The plan keeps groups, not tokens: the group of a token follows from its p/q.  Given the drafted
+tokens the scores are independent, and their distribution functions are piecewise linear, so the
+chance of each to be the best is a sum of integrals of polynomials.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
@@ -27,41 +31,59 @@ from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.prefix_sums import accumulate
-from otlp.plan import SelectionPlan
+from otlp.numerics.ratio_bins import MOST_RATIO, bin_of
+from otlp.plan import Marginals, SelectionPlan
+from otlp.plan.plan import Plan
 from otlp.problem import Problem
 
 IndexArray = npt.NDArray[np.int32]
 
+# Columns of `ScoreLaws.groups`, rows of `ScoreLaws.pairs` and `ScoreLaws.shares`.
+START, MEAN, GAIN, REST, RISE = 0, 1, 2, 3, 4
+LOW, HIGH = 0, 1
 
-class Swaps(NamedTuple):
+LEAST = 5e-324
+"""The least positive number: zero divided by it is zero."""
+
+BLOCK = 512
+"""Tokens whose laws are looked up together: few enough for the fastest memory."""
+
+LANES = 4
+"""Sums that neighbouring tokens add to in turn: most are of one group, and need not wait."""
+
+
+class ScoreLaws(NamedTuple):
     """The score laws of all tokens, for G groups of tokens and T swaps.
 
     A token of group g scores uniformly on a cell: on its own, or, for every swap of g, with that
-    swap's share, on its partner's.
+    swap's share times the token's factor, on its partner's.  The factor of a token of ratio r is
+    (r - MEAN) GAIN + REST, which is 1 where all tokens of the group have one level.
 
     Attributes
     ----------
-    groups : int
-        How many groups there are, G; as many cells, in the same order.
-    group : ndarray, shape (V,), int32
-        Group of each token; of no meaning for tokens that are never drafted.
-    low, high : ndarray, shape (T,), int32
-        The two groups of each swap, low < high; both ascend, and no group is in both.
-    low_share, high_share : ndarray, shape (T,)
-        Share of the scores of group `low` that lies on the cell of `high`, and the other way
-        round, each summed over the swaps of its group so far.
+    bits : int
+        Bits of the mantissa that the ratios of a bin share (`otlp.numerics.ratio_bins`).
+    spans : ndarray, shape (K, 2), int32
+        The first and the last group that each bin's ratios may be in.
+    groups : ndarray, shape (G, 5)
+        START, the least ratio of each group, ascending; MEAN, the mean of W on its own cell; GAIN
+        and REST; RISE, what its swaps add to MEAN for a token of factor 1.
+    pairs : ndarray, shape (2, T), int32
+        LOW and HIGH, the two groups of each swap, low < high; both ascend, and no group is in both.
+    shares : ndarray, shape (2, T)
+        Share of the scores of group LOW that lies on the cell of HIGH, and the other way round,
+        each summed over the swaps of its group so far.
     """
 
-    groups: int
-    group: IndexArray
-    low: IndexArray
-    high: IndexArray
-    low_share: FloatArray
-    high_share: FloatArray
+    bits: int
+    spans: IndexArray
+    groups: FloatArray
+    pairs: IndexArray
+    shares: FloatArray
 
 
-Laws = tuple[int, IndexArray, IndexArray, IndexArray, FloatArray, FloatArray]
-"""The fields of `Swaps`."""
+Laws = tuple[FloatArray, FloatArray, int, IndexArray, FloatArray, IndexArray, FloatArray]
+"""The target, the draft, and the fields of `ScoreLaws`."""
 
 
 class ScorePlan(SelectionPlan):
@@ -71,9 +93,7 @@ class ScorePlan(SelectionPlan):
     ----------
     problem : Problem
         With i.i.d. drafts.
-    selection_distribution : ndarray, shape (V,)
-        The distribution y of the selected token.
-    swaps : Swaps
+    laws : ScoreLaws
         How each token draws its score.
 
     Raises
@@ -84,18 +104,26 @@ class ScorePlan(SelectionPlan):
     Notes
     -----
     Selecting costs O(n log T) for T swaps; the exact distribution of a selection, O(n) for each
-    cell that some drafted token can score on, and O(n^2) where several can.
+    cell that some drafted token can score on, and O(n^2) where several can.  Memory O(G + T);
+    arrays over the vocabulary are made when `sample`, `conditional`, `accept` or `residual` ask
+    for them, and kept.
     """
 
-    def __init__(self, problem: Problem, selection_distribution: FloatArray, swaps: Swaps) -> None:
-        super().__init__(problem, selection_distribution)
+    def __init__(self, problem: Problem, laws: ScoreLaws) -> None:
+        Plan.__init__(self, problem)
         if not isinstance(problem.drafts, IID):
             raise UnsupportedProblemError(
                 f"a plan by scores needs i.i.d. drafts, not {problem.drafts!r}"
             )
-        self.draft = problem.drafts.draft
-        self.swaps = swaps
-        self._laws: Laws = swaps[:]  # a plain tuple, which kernels take in half the time
+        self.laws = laws
+        # a plain tuple, which kernels take in half the time
+        self._laws: Laws = (problem.target, problem.drafts.draft, *laws)
+
+    @cached_property
+    def selection_distribution(self) -> FloatArray:  # type: ignore[override]
+        """The distribution y of the selected token, as the swaps were meant; shape (V,)."""
+        groups = self.laws.groups
+        return _distribution(self._laws, groups[:, MEAN].copy(), groups[:, RISE].copy())
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the selected tokens of valid tuples, shape (m, n) -> (m,); O(n log T) each."""
@@ -103,9 +131,13 @@ class ScorePlan(SelectionPlan):
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
-        tokens, counts, place, groups, drafted = _distinct(draft_tokens, self.swaps.group)
-        chances = best_of(drafted, *_cells(groups, self._laws))
+        tokens, counts, place, groups, factors, drafted = _distinct(draft_tokens, self._laws)
+        chances = best_of(drafted, *_cells(groups, factors, self._laws))
         return tokens, chances[place] * (counts / drafted[place])
+
+    def token_laws(self) -> tuple[IndexArray, FloatArray]:
+        """Group and factor of each token, shape (V,) each; of no meaning where the draft is 0."""
+        return _token_laws(self._laws)
 
     def score_masses(self) -> tuple[IndexArray, IndexArray, FloatArray]:
         """Mass of the drafts that each group of tokens scores on each cell.
@@ -117,12 +149,12 @@ class ScorePlan(SelectionPlan):
         mass : ndarray, shape (G + 2 T,)
             They sum up to one; those on a cell, to the draft probability of its group.
         """
-        count, group, low, high, low_share, high_share = self.swaps
-        drafted = self.draft > 0.0
-        whole = np.bincount(group[drafted], self.draft[drafted], minlength=count)
-        up, down = whole[low] * _single(low, low_share), whole[high] * _single(high, high_share)
-        own = whole - np.bincount(low, up, count) - np.bincount(high, down, count)
-        numbers = np.arange(count, dtype=np.int32)
+        low, high = self.laws.pairs
+        whole, moving = _group_masses(self._laws)
+        up = moving[low] * _single(low, self.laws.shares[LOW])
+        down = moving[high] * _single(high, self.laws.shares[HIGH])
+        own = whole - np.bincount(low, up, whole.size) - np.bincount(high, down, whole.size)
+        numbers = np.arange(whole.size, dtype=np.int32)
         return (
             np.concatenate((numbers, low, high)),
             np.concatenate((numbers, high, low)),
@@ -130,8 +162,21 @@ class ScorePlan(SelectionPlan):
         )
 
     def realised_selection_distribution(self) -> FloatArray:
-        """Distribution of the selected token, from the score laws alone; O(V log n)."""
-        return _realised_distribution(self._laws, self.draft, self.problem.n)
+        """Distribution of the selected token, from the score laws alone; O(V + G log n)."""
+        return _distribution(self._laws, *_realised_chances(self._laws, self.problem.n))
+
+    @own_float_errors
+    def marginals(self) -> Marginals:
+        """Acceptance and output distribution, from the selection as it really is; O(V)."""
+        # one block, which the allocator keeps: fresh memory costs more than the arithmetic
+        accepted, output = rows = np.empty((2, self.problem.vocab_size))
+        _marginals(self._laws, self.problem.n, rows)
+        left = float(output.sum())
+        if left <= 0.0:  # then it is drawn from with probability zero but for rounding
+            output, left = self.problem.target.copy(), 1.0
+        output *= max(0.0, 1.0 - float(accepted.sum())) / left
+        output += accepted
+        return Marginals(accepted, output, "closed form")
 
 
 def _single(owner: IndexArray, share: FloatArray) -> FloatArray:
@@ -141,44 +186,88 @@ def _single(owner: IndexArray, share: FloatArray) -> FloatArray:
     return share - before
 
 
-@compiled
+@compiled(error_model="numpy")
+def _law_of(ratio: float, laws: Laws) -> tuple[int, float]:
+    """Group and factor of a token of that ratio."""
+    bits, spans = laws[2], laws[3]
+    return _law_in(bin_of(ratio, bits, spans.shape[0] - 1), ratio, laws)
+
+
+@compiled(error_model="numpy")
+def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
+    """Group and factor of a token of that bin and ratio."""
+    spans, groups = laws[3], laws[4]
+    g, last = spans[place, 0], spans[place, 1]
+    while g < last:
+        middle = (g + last + 1) // 2
+        if groups[middle, START] <= ratio:
+            g = middle
+        else:
+            last = middle - 1
+    own = groups[g]
+    ratio = min(ratio, MOST_RATIO)
+    return int(g), max(0.0, (ratio - own[MEAN]) * own[GAIN] + own[REST])
+
+
+@compiled(error_model="numpy")
+def _token_laws(laws: Laws) -> tuple[IndexArray, FloatArray]:
+    group, factor = np.empty(laws[1].size, np.int32), np.empty(laws[1].size)
+    _laws_from(0, laws, group, factor)
+    return group, factor
+
+
+@compiled(error_model="numpy")
 def _distinct(
-    draft_tokens: IntArray, group: IndexArray
-) -> tuple[IntArray, IntArray, IntArray, IndexArray, IntArray]:
-    """Distinct tokens, their counts, their groups' places; distinct groups, their counts."""
+    draft_tokens: IntArray, laws: Laws
+) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, IntArray]:
+    """Distinct tokens, their counts, their laws' places; distinct laws, their counts.
+
+    A law is a group and a factor.
+    """
+    target, draft = laws[0], laws[1]
     tokens = np.unique(draft_tokens)
-    groups = np.unique(group[tokens])
-    place = np.searchsorted(groups, group[tokens])
-    counts, drafted = np.zeros(tokens.size, np.int64), np.zeros(groups.size, np.int64)
+    order = np.argsort(target[tokens] / draft[tokens])
+    groups, factors = np.empty(tokens.size, np.int64), np.empty(tokens.size)
+    place, size = np.empty(tokens.size, np.int64), 0
+    for j in order:
+        g, factor = _law_of(target[tokens[j]] / draft[tokens[j]], laws)
+        if size == 0 or g != groups[size - 1] or factor != factors[size - 1]:
+            groups[size], factors[size] = g, factor
+            size += 1
+        place[j] = size - 1
+    counts, drafted = np.zeros(tokens.size, np.int64), np.zeros(size, np.int64)
     for at in np.searchsorted(tokens, draft_tokens):
         counts[at] += 1
         drafted[place[at]] += 1
-    return tokens, counts, place, groups, drafted
+    return tokens, counts, place, groups[:size], factors[:size], drafted
 
 
-@compiled
+@compiled(error_model="numpy")
 def _best_scored(tokens: IntArray, uniform: FloatArray, laws: Laws) -> IntArray:
     """Token with the best score of each row of tokens, from two uniform numbers for each."""
-    group = laws[1]
+    target, draft = laws[0], laws[1]
     best = np.empty(tokens.shape[0], np.int64)
     for m in range(tokens.shape[0]):
         highest, farthest = -1, 0.0
         for j in range(tokens.shape[1]):
             token, place = tokens[m, j], uniform[m, j, 1]
-            cell = _cell(group[token], uniform[m, j, 0], laws)
+            cell = _cell(target[token] / draft[token], uniform[m, j, 0], laws)
             if cell > highest or (cell == highest and place > farthest):
                 best[m], highest, farthest = token, cell, place
     return best
 
 
-@compiled
-def _cell(g: int, uniform: float, laws: Laws) -> int:
-    """Cell that a score of group g lies on, from a uniform number."""
-    _, _, low, high, low_share, high_share = laws
-    up = _search(low, low_share, g, uniform)
+@compiled(error_model="numpy")
+def _cell(ratio: float, uniform: float, laws: Laws) -> int:
+    """Cell that a score of a token of that ratio lies on, from a uniform number."""
+    pairs, shares = laws[5], laws[6]
+    g, factor = _law_of(ratio, laws)
+    least = uniform / factor
+    low, high = pairs[LOW], pairs[HIGH]
+    up = _search(low, shares[LOW], g, least)
     if up < low.size and low[up] == g:
         return int(high[up])
-    down = _search(high, high_share, g, uniform)
+    down = _search(high, shares[HIGH], g, least)
     if down < high.size and high[down] == g:
         return int(low[down])
     return g
@@ -198,31 +287,34 @@ def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
 
 
 @compiled
-def _cells(groups: IndexArray, laws: Laws) -> tuple[IntArray, IntArray, FloatArray]:
-    """Cells that each of some groups scores on, and their masses, in rows as `best_of` wants."""
-    _, _, low, high, low_share, high_share = laws
+def _cells(
+    groups: IntArray, factors: FloatArray, laws: Laws
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Cells that each of some laws scores on, and their masses, in rows as `best_of` wants."""
+    pairs, shares = laws[5], laws[6]
+    low, high = pairs[LOW], pairs[HIGH]
     size = groups.size
     begin, end = np.empty(size, np.int64), np.empty(size, np.int64)
     offsets = np.zeros(size + 1, np.int64)
     lower = np.ones(size, np.bool_)
     for j in range(size):
-        begin[j] = _search(low, low_share, groups[j], -1.0)
-        end[j] = _search(low, low_share, groups[j], np.inf)
+        begin[j] = _search(low, shares[LOW], groups[j], -1.0)
+        end[j] = _search(low, shares[LOW], groups[j], np.inf)
         if begin[j] == end[j]:
             lower[j] = False
-            begin[j] = _search(high, high_share, groups[j], -1.0)
-            end[j] = _search(high, high_share, groups[j], np.inf)
+            begin[j] = _search(high, shares[HIGH], groups[j], -1.0)
+            end[j] = _search(high, shares[HIGH], groups[j], np.inf)
         offsets[j + 1] = offsets[j] + end[j] - begin[j] + 2
     cells, mass = np.full(offsets[size], END), np.zeros(offsets[size])
     for j in range(size):
-        partner, share = (high, low_share) if lower[j] else (low, high_share)
+        partner, share = (high, shares[LOW]) if lower[j] else (low, shares[HIGH])
         # A swap's partner is later for the lower group and earlier for the higher one, so the
         # group's own cell comes first or last.
         at = offsets[j] + (1 if lower[j] else 0)
         before = 0.0
         for t in range(begin[j], end[j]):
             # `_best_scored` compares with a number below 1: what a share has above is never drawn
-            reached = min(1.0, share[t])
+            reached = min(1.0, share[t] * factors[j])
             cells[at], mass[at] = partner[t], reached - before
             before = reached
             at += 1
@@ -232,61 +324,118 @@ def _cells(groups: IndexArray, laws: Laws) -> tuple[IntArray, IntArray, FloatArr
 
 
 @compiled(error_model="numpy")
-def _realised_distribution(laws: Laws, draft: FloatArray, n: int) -> FloatArray:
-    """Distribution of the token with the best of n scores, from the swaps and the draft alone.
+def _laws_from(begin: int, laws: Laws, group: IndexArray, factor: FloatArray) -> int:
+    """Write group and factor of the tokens of one block; return how many tokens it has.
+
+    A token that is never drafted counts as one of ratio 0.
+    """
+    bits, spans = laws[2], laws[3]
+    last = spans.shape[0] - 1
+    target, draft = laws[0][begin:], laws[1][begin:]
+    size = min(group.size, draft.size)
+    for i in range(size):
+        factor[i] = target[i] / draft[i] if draft[i] > 0.0 else 0.0
+        group[i] = bin_of(factor[i], bits, last)
+    for i in range(size):
+        group[i], factor[i] = _law_in(group[i], factor[i], laws)
+    return size
+
+
+@compiled(error_model="numpy")
+def _group_masses(laws: Laws) -> tuple[FloatArray, FloatArray]:
+    """Mass of each group, and the sum of mass times factor over its tokens."""
+    draft, count = laws[1], laws[4].shape[0]
+    group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
+    sums = np.zeros((LANES, count, 3))
+    for begin in range(0, draft.size, BLOCK):
+        for j in range(_laws_from(begin, laws, group, factor)):
+            q = draft[begin + j]
+            own = sums[j % LANES, group[j]]
+            old, total = own[0], own[0] + q
+            part = total - old
+            own[0] = total
+            own[1] += (old - (total - part)) + (q - part)  # what rounding lost
+            own[2] += q * factor[j]
+    mass, moving = np.zeros(count), np.zeros(count)
+    for g in range(count):
+        lost = 0.0
+        for lane in range(LANES):
+            mass[g] += sums[lane, g, 0]
+            lost += sums[lane, g, 1]
+            moving[g] += sums[lane, g, 2]
+        mass[g] += lost
+    return mass, moving
+
+
+@compiled(error_model="numpy")
+def _realised_chances(laws: Laws, n: int) -> tuple[FloatArray, FloatArray]:
+    """Chance of a draft of each group to be selected if it does not swap; what swaps add to it.
 
     The cells are not taken at their word: the mass on each is added up from the swaps, so the
-    result is right even if the scores are not uniform.
-
-    Parameters
-    ----------
-    laws : tuple
-        The fields of `Swaps`.
-    draft : ndarray, shape (V,)
-        The draft distribution q.
-    n : int
-        Number of drafts.
+    result is right even if the scores are not uniform.  O(V + T + G log n).
 
     Returns
     -------
-    ndarray, shape (V,)
-        Zero where the draft is; O(V + T + G log n).
+    mean, rise : ndarray, shape (G,)
+        A token of factor f is selected with probability q (mean + f rise).
     """
-    count, group, low, high, low_share, high_share = laws
-    # The arrays change their meaning on the way: fresh memory costs more than the arithmetic.
-    mass, edges = np.zeros(count), np.zeros(count + 1)
+    pairs, shares = laws[5], laws[6]
+    mass, moving = _group_masses(laws)
+    count = mass.size
+    edges = np.zeros(count + 1)
     held = edges[1:]
-    for i in range(draft.size):
-        old, own = mass[group[i]], draft[i]
-        total = old + own
-        part = total - old
-        mass[group[i]] = total
-        held[group[i]] += (old - (total - part)) + (own - part)  # what rounding lost
     for g in range(count):
-        mass[g] += held[g]
         held[g] = mass[g]
     last_a, last_b, sum_a, sum_b = -1, -1, 0.0, 0.0
-    for t in range(low.size):
-        a, b = low[t], high[t]
-        up = mass[a] * (low_share[t] - (sum_a if a == last_a else 0.0))
-        down = mass[b] * (high_share[t] - (sum_b if b == last_b else 0.0))
+    for t in range(pairs.shape[1]):
+        a, b = pairs[LOW, t], pairs[HIGH, t]
+        up = moving[a] * (shares[LOW, t] - (sum_a if a == last_a else 0.0))
+        down = moving[b] * (shares[HIGH, t] - (sum_b if b == last_b else 0.0))
         held[a] += down - up
         held[b] += up - down
-        last_a, last_b, sum_a, sum_b = a, b, low_share[t], high_share[t]
+        last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
     accumulate(held)
-    mean = np.empty(count)
+    mean, rise = np.empty(count), np.zeros(count)
     power_slopes(edges, n, mean)
-    chance = mass
-    for g in range(count):
-        chance[g] = mean[g]
     last_a, last_b = -1, -1
-    for t in range(low.size):
-        a, b = low[t], high[t]
-        rise = mean[b] - mean[a]
-        chance[a] += (low_share[t] - (sum_a if a == last_a else 0.0)) * rise
-        chance[b] -= (high_share[t] - (sum_b if b == last_b else 0.0)) * rise
-        last_a, last_b, sum_a, sum_b = a, b, low_share[t], high_share[t]
+    for t in range(pairs.shape[1]):
+        a, b = pairs[LOW, t], pairs[HIGH, t]
+        step = mean[b] - mean[a]
+        rise[a] += (shares[LOW, t] - (sum_a if a == last_a else 0.0)) * step
+        rise[b] -= (shares[HIGH, t] - (sum_b if b == last_b else 0.0)) * step
+        last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
+    return mean, rise
+
+
+@compiled(error_model="numpy")
+def _distribution(laws: Laws, mean: FloatArray, rise: FloatArray) -> FloatArray:
+    """Distribution of the selected token, from the chances of each group; zero where q is."""
+    draft = laws[1]
+    group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
     selected = np.empty(draft.size)
-    for i in range(draft.size):
-        selected[i] = draft[i] * chance[group[i]]
+    for begin in range(0, draft.size, BLOCK):
+        for j in range(_laws_from(begin, laws, group, factor)):
+            chance = mean[group[j]] + factor[j] * rise[group[j]]
+            selected[begin + j] = draft[begin + j] * chance
     return selected
+
+
+@compiled(error_model="numpy")
+def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
+    """Write what is accepted of each token, and the mass that is left for its replacements."""
+    groups = laws[4]
+    mean, rise = _realised_chances(laws, n)
+    group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
+    meant, real = np.empty(BLOCK), np.empty(BLOCK)
+    for begin in range(0, rows.shape[1], BLOCK):
+        target, draft = laws[0][begin:], laws[1][begin:]
+        accepted, left = rows[0][begin:], rows[1][begin:]
+        size = _laws_from(begin, laws, group, factor)
+        for j in range(size):
+            g = group[j]
+            meant[j] = groups[g, MEAN] + factor[j] * groups[g, RISE]
+            real[j] = mean[g] + factor[j] * rise[g]
+        for j in range(size):
+            p, y = target[j], draft[j] * meant[j]
+            accepted[j] = draft[j] * real[j] * (p / max(max(p, y), LEAST))
+            left[j] = max(p - y, 0.0)

@@ -39,7 +39,7 @@ ARROWS = {
     "otlp.distribution": {"otlp.checks", "otlp.errors"},
     "otlp.numerics": GROUND,
     "otlp.drafts": GROUND | {"otlp.numerics"},
-    "otlp.problem": GROUND | {"otlp.drafts"},
+    "otlp.problem": GROUND | {"otlp.numerics", "otlp.drafts"},
     "otlp.plan": GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem"},
     "otlp.solution": GROUND | {"otlp.plan"},
     "otlp.reductions": CORE,

@@ -16,6 +16,8 @@ from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float, list_sets, 
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.power_slope import power_slope
+from otlp.numerics.ratio_bins import best_prefix_subset
+from otlp.numerics.sums import sum_in
 
 
 class IID(OneDraft):
@@ -66,6 +68,10 @@ class IID(OneDraft):
         """1 - (1 - q)^n, accurate for tiny q; shape (V,)."""
         return frozen(inclusion_probability(self.draft, self.n))
 
+    def best_subset(self, target: FloatArray) -> Mask:
+        """H*: the tokens of the least p/q (Global Resolution, section 4.2); O(V)."""
+        return best_prefix_subset(target, self.draft, self.n)
+
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """(B + q_i)^n - B^n for the mass B below i, without the difference; O(V log n)."""
         return _priority_marginals(self.draft, self.n, checks.check_order(order, self.vocab_size))
@@ -85,12 +91,12 @@ class IID(OneDraft):
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""
-        inside = float((self.draft * checks.check_mask(subset, self.vocab_size)).sum())
+        inside = sum_in(self.draft, checks.check_mask(subset, self.vocab_size))
         return min(1.0, inside) ** self.n
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
-        inside = float((self.draft * checks.check_mask(subset, self.vocab_size)).sum())
+        inside = sum_in(self.draft, checks.check_mask(subset, self.vocab_size))
         return float(inclusion_probability(inside, self.n))
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:

@@ -14,6 +14,7 @@ from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, froze
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.errors import TooFewTokensError
 from otlp.numerics.ascending import by_ratio
+from otlp.numerics.minimum_norm import best_prefix_of
 
 
 class OneDraft(DraftScheme):
@@ -61,9 +62,13 @@ class OneDraft(DraftScheme):
         """Mean over the places of the distribution of the token there, shape (V,)."""
         return frozen(self.inclusion / self.n)
 
-    def selection_order(self, target: FloatArray) -> IntArray:
-        """Tokens by p/q descending (Global Resolution, sections 4.2 and S)."""
-        return by_ratio(target, self.draft)
+    def best_subset(self, target: FloatArray) -> Mask:
+        """H*: the tokens of the least p/q (Global Resolution, section S); O(V log V)."""
+        order = by_ratio(target, self.draft)
+        _, length = best_prefix_of(target, self.priority_marginals(order), order)
+        subset = self.support.copy()
+        subset[order[:length]] = False
+        return subset
 
     def top_k(self, k: int) -> Self:
         """Return the scheme for q cut to its k most likely tokens.

@@ -81,10 +81,10 @@ class DraftScheme(ByValue, ABC):
         """Distributions q_1, ..., q_n, shape (n, V), if the drafts are independent, else None."""
         return None
 
-    def selection_order(self, target: FloatArray) -> IntArray | None:
-        """An order of all tokens of which some prefix is the complement of a best subset H*.
+    def best_subset(self, target: FloatArray) -> Mask | None:
+        """The subset H* of the best dual bound, shape (V,), where it is known in closed form.
 
-        None if no such order is known; see `otlp.reductions.subset_selection`.
+        None where it is not: then `otlp.reductions.subset_selection` searches for it.
         """
         return None
 

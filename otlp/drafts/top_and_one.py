@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import checks
-from otlp.distribution import FloatArray, IntArray, frozen, renormalise_without
+from otlp.distribution import FloatArray, IntArray, Mask, frozen, renormalise_without
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.scheme import rename
-from otlp.numerics.ascending import by_ratio
+from otlp.numerics.sums import sum_in
 
 
 class TopAndOne(OneDraft):
@@ -38,11 +38,11 @@ class TopAndOne(OneDraft):
         assert rest is not None, "the support has n tokens"
         return frozen(rest)
 
-    def selection_order(self, target: FloatArray) -> IntArray:
-        """Tokens by p/q~ descending for the distribution q~ of x, and the top tokens last."""
-        order = by_ratio(target, self.rest)
-        last = np.isin(order, self.top)
-        return np.concatenate((order[~last], order[last]))
+    def best_subset(self, target: FloatArray) -> Mask:
+        """H*: the top tokens, and those of p < q~ for the distribution q~ of x; O(V)."""
+        subset = np.asarray(target < self.rest)
+        subset[self.top] = True
+        return subset
 
     @cached_property
     def inclusion(self) -> FloatArray:
@@ -67,7 +67,7 @@ class TopAndOne(OneDraft):
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 if a top token lies in S, else the mass of x in S; O(V)."""
         inside = checks.check_mask(subset, self.vocab_size)
-        return 1.0 if inside[self.top].any() else float(self.rest[inside].sum())
+        return 1.0 if inside[self.top].any() else sum_in(self.rest, inside)
 
     def tuple_count(self) -> float:
         """Number of tokens that x can be."""

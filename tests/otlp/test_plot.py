@@ -49,8 +49,8 @@ def test_masses_on_cells_are_the_draft_and_give_the_selection(
     means = np.array([power_slope(a, b, n) for a, b in pairwise(edges)])
     selected = np.bincount(owner, mass * means[cell])
     known = plan.realised_selection_distribution()
-    drafted = np.flatnonzero(plan.draft)
-    group = plan.swaps.group[drafted]
+    drafted = np.flatnonzero(plan.problem.drafts.support)
+    group = plan.token_laws()[0][drafted]
     assert selected == pytest.approx(np.bincount(group, known[drafted]), abs=1e-9)
     axes = otlp.plot.scores(plan)
     area = sum(bar.get_width() * bar.get_height() for bar in axes.patches)

@@ -250,7 +250,7 @@ HOOKS = frozenset(
     {"answer", "write", "divide", "system", "flow", "run"}  # of a solver, by `solve` and `prepare`
     # of a plan, by its `sample` and `sample_many`
     | {"select", "select_many", "selection", "realised_selection_distribution"}
-    | {"selection_order"}  # of a scheme, by `subset_selection`
+    | {"best_subset"}  # of a scheme, by `subset_selection`
 )
 """What a method writes for its base class, which calls it with what it has checked."""
 

@@ -19,7 +19,7 @@ from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
-from otlp.solvers.score_plan import ScorePlan, _cell
+from otlp.solvers.score_plan import HIGH, LOW, ScorePlan, _cell
 from otlp.timing import Stopwatch
 from tests.instances import IID_CASES, brute_force_optimum, check_solution, exact_best, iid_problems
 
@@ -40,19 +40,18 @@ def check_certificate(solution: Solution) -> None:
     assert solution.marginal_error < 1e-10, str(solution)
 
 
-def shares(plan: ScorePlan) -> FloatArray:
-    """Share of the law of each group (row) that lies on each cell (column)."""
-    swaps = plan.swaps
-    share = np.eye(swaps.groups)
-    for own, other, running in (
-        (swaps.low, swaps.high, swaps.low_share),
-        (swaps.high, swaps.low, swaps.high_share),
-    ):
-        for g in range(len(share)):
-            mine = np.flatnonzero(own == g)
-            steps = np.diff(running[mine], prepend=0.0)
-            share[g, other[mine]] += steps
-            share[g, g] -= steps.sum()
+def shares(plan: ScorePlan, tokens: IntArray) -> FloatArray:
+    """Share of the law of each token (row) that lies on each cell (column)."""
+    pairs, running = plan.laws.pairs, plan.laws.shares
+    share = np.zeros((tokens.size, len(plan.laws.groups)))
+    group, factors = plan.token_laws()
+    for row, (g, factor) in enumerate(zip(group[tokens], factors[tokens], strict=True)):
+        share[row, g] = 1.0
+        for own, other in ((LOW, HIGH), (HIGH, LOW)):
+            mine = np.flatnonzero(pairs[own] == g)
+            steps = factor * np.diff(running[own, mine], prepend=0.0)
+            share[row, pairs[other, mine]] += steps
+            share[row, g] -= steps.sum()
     return share
 
 
@@ -100,15 +99,17 @@ def test_degenerate_problems(name: str) -> None:
 def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
     """Each cell holds as much as it is long; swaps are few, ordered and no more than all."""
     _, plan = solve(problem)
-    swaps, drafts = plan.swaps, problem.drafts
+    (low, high), drafts = plan.laws.pairs, problem.drafts
     assert isinstance(drafts, IID)
-    mass = sum_by(swaps.group.astype(np.int64), drafts.draft, swaps.groups)
-    np.testing.assert_allclose(mass @ shares(plan), mass, rtol=0.0, atol=1e-15)
-    assert shares(plan).min() >= -1e-12
-    assert swaps.low.size < swaps.groups
-    assert (swaps.low < swaps.high).all()
-    assert (np.diff(swaps.low) >= 0).all()
-    assert (np.diff(swaps.high) >= 0).all()
+    tokens = np.flatnonzero(drafts.draft)
+    q, share = drafts.draft[tokens], shares(plan, tokens)
+    mass = sum_by(plan.token_laws()[0][tokens].astype(np.int64), q, len(plan.laws.groups))
+    np.testing.assert_allclose(q @ share, mass, rtol=0.0, atol=1e-15)
+    assert share.min() >= -1e-12
+    assert low.size < mass.size
+    assert (low < high).all()
+    assert (np.diff(low) >= 0).all()
+    assert (np.diff(high) >= 0).all()
 
 
 def drafted(q: FloatArray, n: int, size: int, seed: int) -> IntArray:
@@ -127,9 +128,9 @@ def test_drawn_scores_are_uniform(seed: int) -> None:
     tokens = drafted(q, 1, 100_000, seed).ravel()
     uniform, places = np.random.default_rng(seed).random((tokens.size, 2)).T
     cells = np.array(
-        [_cell(g, u, plan._laws) for g, u in zip(plan.swaps.group[tokens], uniform, strict=True)]
+        [_cell(p[i] / q[i], u, plan._laws) for i, u in zip(tokens, uniform, strict=True)]
     )
-    length = sum_by(plan.swaps.group.astype(np.int64), q, plan.swaps.groups)
+    length = sum_by(plan.token_laws()[0].astype(np.int64), q, len(plan.laws.groups))
     scores = np.cumsum(length)[cells] - (1.0 - places) * length[cells]
     counts = np.bincount((scores * 64).astype(np.int64), minlength=64)
     assert not g_test(counts, np.full(64, 1 / 64), FALSE_ALARM).rejected
@@ -160,7 +161,7 @@ def test_slices_are_exact(size: int, n: int) -> None:
     for row in drafted(q, n, 2, n):
         tokens, masses = plan.selection(row)
         drawn, counts = np.unique(row, return_counts=True)
-        reference = exact_best(counts, shares(plan)[plan.swaps.group[drawn]])
+        reference = exact_best(counts, shares(plan, drawn))
         np.testing.assert_allclose(masses, np.array(reference, float), rtol=0.0, atol=1e-13)
         assert tokens.tolist() == sorted(set(row.tolist()))
 
@@ -251,8 +252,7 @@ def test_the_verifier_finds_wrong_scores() -> None:
     p, q = uneven(6, 0)
     problem = otlp.Problem(p, IID(q, 3))
     solution, plan = solve(problem)
-    wrong = plan.swaps._replace(low_share=0.9 * plan.swaps.low_share)
-    broken = ScorePlan(problem, plan.selection_distribution, wrong)
+    broken = ScorePlan(problem, plan.laws._replace(shares=0.9 * plan.laws.shares))
     np.testing.assert_allclose(
         broken.realised_selection_distribution(), enumerated_law(broken), rtol=0.0, atol=1e-12
     )
@@ -278,7 +278,7 @@ def test_other_schemes_are_refused() -> None:
         Martingale().solve(problem)
     _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):
-        ScorePlan(problem, plan.selection_distribution, plan.swaps)
+        ScorePlan(problem, plan.laws)
 
 
 @st.composite

@@ -1,0 +1,342 @@
+"""Bins of the ratio p/q: the order of the tokens by p/q, as far as an optimum depends on it.
+
+A bin is an interval of ratios whose floating-point numbers begin with the same bits: the exponent
+and the first bits of the mantissa.  One pass adds p and q up by bins, whose order is that of the
+ratios.  A bin is *opened*, and its tokens are sorted, only where the sums of the bin leave a
+question open.  Closed bins and opened tokens are *items*: what a sort of all tokens would give,
+with the tokens of a closed bin as one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.numerics.ascending import ascending
+from otlp.numerics.compiled import compiled
+from otlp.numerics.power_slope import power_slope
+from otlp.numerics.prefix_sums import accumulate
+
+LEAST_EXPONENT = -40
+"""The first bin holds all ratios below two to this power."""
+
+MOST_BITS = 7
+"""Bits of the mantissa at most: 128 bins an octave."""
+
+SPARED_BITS = 8
+"""Binary logarithm of V less this is the number of bits, up to `MOST_BITS`: few tokens do not fill
+many bins."""
+
+MOST_RATIO = 2.0**960
+"""Larger ratios count as this one, so that products with them are finite."""
+
+ROUNDING = 2.0**-49
+"""A bin whose bound beats the best prefix by less is not opened: rounding makes that much."""
+
+BLOCK = 64
+"""Prefixes that one bound rules out together."""
+
+
+class RatioBins(NamedTuple):
+    """Sums of p and q by bins of p/q.
+
+    Attributes
+    ----------
+    bits : int
+        Bits of the mantissa that a bin's ratios share.
+    place : ndarray, shape (V,), uint16
+        Bin of each token; of no meaning where q = 0.
+    p, q : ndarray, shape (K,)
+        Masses of each bin; q is zero only where a bin is empty.
+    p_sum, q_sum : ndarray, shape (K + 1,)
+        Prefix sums of both, from 0.
+    """
+
+    bits: int
+    place: npt.NDArray[np.uint16]
+    p: FloatArray
+    q: FloatArray
+    p_sum: FloatArray
+    q_sum: FloatArray
+
+
+class Items(NamedTuple):
+    """Closed bins and opened tokens, by p/q ascending; tokens of equal ratios are one item.
+
+    Attributes
+    ----------
+    start : ndarray, shape (M,)
+        The least ratio that the item can hold: a closed bin's lower end, or its tokens' ratio.
+    p, q : ndarray, shape (M,)
+        Masses.
+    closed : ndarray of bool, shape (M,)
+        Whether it is a bin, whose tokens may have different ratios.
+    """
+
+    start: FloatArray
+    p: FloatArray
+    q: FloatArray
+    closed: Mask
+
+
+def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
+    """Add p and q up by bins of p/q; O(V).
+
+    Parameters
+    ----------
+    target, draft : ndarray, shape (V,)
+        p and q.
+    n : int
+        Number of drafts.  Ratios of n or more are in the last bin: no level reaches them.
+    """
+    bits = min(max(target.size.bit_length() - SPARED_BITS, 0), MOST_BITS)
+    count = (((n - 1).bit_length() - LEAST_EXPONENT) << bits) + 1
+    place = np.empty(target.size, np.uint16)
+    sums = np.zeros((count, 4))
+    rows = np.zeros((4, count + 1))
+    _add_up(target, draft, bits, place, sums, rows)
+    return RatioBins(bits, place, rows[0, 1:], rows[1, 1:], rows[2], rows[3])
+
+
+@compiled(error_model="numpy")
+def _add_up(
+    target: FloatArray,
+    draft: FloatArray,
+    bits: int,
+    place: npt.NDArray[np.uint16],
+    sums: FloatArray,
+    rows: FloatArray,
+) -> None:
+    """Write each token's bin, and each bin's sums, with what rounding loses added up beside them."""
+    last = sums.shape[0] - 1
+    for i in range(target.size):
+        place[i] = bin_of(target[i] / draft[i], bits, last)
+    for i in range(target.size):
+        if draft[i] > 0.0:
+            own = sums[place[i]]
+            old, total = own[0], own[0] + target[i]
+            part = total - old
+            own[0] = total
+            own[1] += (old - (total - part)) + (target[i] - part)
+            old, total = own[2], own[2] + draft[i]
+            part = total - old
+            own[2] = total
+            own[3] += (old - (total - part)) + (draft[i] - part)
+    for b in range(last + 1):
+        rows[0, b + 1] = rows[2, b + 1] = sums[b, 0] + sums[b, 1]
+        rows[1, b + 1] = rows[3, b + 1] = sums[b, 2] + sums[b, 3]
+    accumulate(rows[2])
+    accumulate(rows[3])
+
+
+@compiled
+def bin_of(ratio: float, bits: int, last: int) -> int:
+    """Bin of a ratio: its leading bits, within the first bin and the last."""
+    lead = (np.float64(ratio).view(np.int64) >> (52 - bits)) - ((1023 + LEAST_EXPONENT) << bits)
+    return min(max(lead, 0), last)
+
+
+@compiled
+def least_of(place: int, bits: int) -> float:
+    """The least ratio of a bin."""
+    if place == 0:
+        return 0.0
+    lead = np.int64(place + ((1023 + LEAST_EXPONENT) << bits))
+    return np.int64(lead << (52 - bits)).view(np.float64)  # type: ignore[no-any-return]
+
+
+@compiled
+def power(base: float, n: int) -> float:
+    """The n-th power, by squaring."""
+    result = 1.0
+    while n > 0:
+        if n & 1:
+            result *= base
+        base *= base
+        n >>= 1
+    return result
+
+
+@compiled(error_model="numpy")
+def open_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
+    """Open the bins in which some prefix may have a larger Q^n - P than those between bins.
+
+    A prefix that ends in a bin with the further mass x has at most (Q + x)^n - P - x times the
+    bin's least ratio, which is convex in x: so it is at most that of the bin's lower end, or that
+    of x = the mass of the bin.
+
+    Returns
+    -------
+    least, most : float
+        Bounds on the maximum over all prefixes; equal where nothing is opened.
+    """
+    bits, _, _, q, p_sum, q_sum = bins
+    least = 0.0
+    for b in range(q.size):
+        least = max(least, power(q_sum[b + 1], n) - p_sum[b + 1])
+    most = least
+    for b in range(q.size):
+        if q[b] > 0.0:
+            reach = power(q_sum[b + 1], n) - p_sum[b] - least_of(b, bits) * q[b]
+            if reach > least + ROUNDING:
+                opened[b] = True
+                most = max(most, reach)
+    return least, most
+
+
+@compiled(error_model="numpy")
+def open_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
+    """Open what `open_for_loss` opens, the bins of the levels c and C, and mixed ones in between.
+
+    At the levels sum (c q - p)^+ = sum (p - C q)^+ = delta.  The first sum at a bin's upper end,
+    and the second at its lower end, follow from sums of bins.  Between the levels a bin is opened
+    if its ratios may lie on both sides of the mean of n u^(n-1) over its cell.
+    """
+    least, most = open_for_loss(bins, n, opened)
+    bits, _, _, q, p_sum, q_sum = bins
+    last = q.size - 1
+    low, high = 0, last
+    if most > 0.0:
+        while low < last and least_of(low + 1, bits) * q_sum[low + 1] - p_sum[low + 1] < least:
+            low += 1
+        at = low
+        opened[at] = q[at] > 0.0
+        while at < last and least_of(at + 1, bits) * q_sum[at + 1] - p_sum[at + 1] < most:
+            at += 1
+            opened[at] = q[at] > 0.0
+        while high > 0 and 1.0 - p_sum[high] - least_of(high, bits) * (q_sum[-1] - q_sum[high]) < least:
+            high -= 1
+        at = high
+        opened[at] = q[at] > 0.0
+        while at > 0 and 1.0 - p_sum[at] - least_of(at, bits) * (q_sum[-1] - q_sum[at]) < most:
+            at -= 1
+            opened[at] = q[at] > 0.0
+    for b in range(low, high + 1):
+        if q[b] > 0.0 and not opened[b]:
+            mean = power_slope(q_sum[b], q_sum[b + 1], n)
+            opened[b] = least_of(b, bits) < mean and (b == last or mean < least_of(b + 1, bits))
+
+
+def sorted_tokens(
+    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask
+) -> IntArray:
+    """The tokens of opened bins by p/q ascending; O(V), and a sort of these tokens."""
+    tokens, ratios = np.empty(target.size, np.int64), np.empty(target.size)
+    count = _tokens_of(target, draft, bins.place, opened, tokens, ratios)
+    sorted_ones: IntArray = tokens[ascending(ratios[:count])]
+    return sorted_ones
+
+
+@compiled(error_model="numpy")
+def _tokens_of(
+    target: FloatArray,
+    draft: FloatArray,
+    place: npt.NDArray[np.uint16],
+    opened: Mask,
+    tokens: IntArray,
+    ratios: FloatArray,
+) -> int:
+    """Write the tokens of opened bins, and their ratios; return how many they are."""
+    count = 0
+    for i in range(target.size):
+        if opened[place[i]] and draft[i] > 0.0:
+            tokens[count] = i
+            ratios[count] = target[i] / draft[i]
+            count += 1
+    return count
+
+
+@compiled(error_model="numpy")
+def list_items(
+    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray
+) -> Items:
+    """List closed bins and opened tokens by p/q ascending.
+
+    Parameters
+    ----------
+    tokens : ndarray, shape (m,)
+        Those of opened bins, from `sorted_tokens`.
+    """
+    bits, _, p, q, _, _ = bins
+    most = min(target.size, q.size + tokens.size)
+    start, closed = np.empty(most), np.empty(most, np.bool_)
+    p_mass, q_mass = np.empty(most), np.empty(most)
+    size, at = 0, 0
+    for b in range(q.size):
+        if not opened[b]:
+            if q[b] > 0.0:
+                start[size], closed[size] = least_of(b, bits), True
+                p_mass[size], q_mass[size] = p[b], q[b]
+                size += 1
+            continue
+        first = size
+        while at < tokens.size:
+            i = tokens[at]
+            ratio = target[i] / draft[i]
+            if bin_of(ratio, bits, q.size - 1) != b:
+                break
+            ratio = min(ratio, MOST_RATIO)
+            if size > first and ratio == start[size - 1]:
+                p_mass[size - 1] += target[i]
+                q_mass[size - 1] += draft[i]
+            else:
+                start[size], closed[size] = ratio, False
+                p_mass[size], q_mass[size] = target[i], draft[i]
+                size += 1
+            at += 1
+    return Items(start[:size], p_mass[:size], q_mass[:size], closed[:size])
+
+
+@compiled(error_model="numpy")
+def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, int]:
+    """Max of Q^n - P over prefixes, at least 0, and the length of the prefix."""
+    delta, size = 0.0, 0
+    for start in range(0, p_sum.size, BLOCK):
+        stop = min(start + BLOCK, p_sum.size)
+        # both sums ascend, so this bounds the whole block
+        if power(q_sum[stop], n) - p_sum[start] <= delta:
+            continue
+        for k in range(start, stop):
+            value = power(q_sum[k + 1], n) - p_sum[k]
+            if value > delta:
+                delta, size = value, k + 1
+    return delta, size
+
+
+@compiled(error_model="numpy")
+def ratios_below(target: FloatArray, draft: FloatArray, cut: float) -> Mask:
+    """Tokens that can be drafted and have p/q below `cut`; shape (V,)."""
+    below = np.empty(target.size, np.bool_)
+    for i in range(target.size):
+        below[i] = (draft[i] > 0.0) & (target[i] / draft[i] < cut)
+    return below
+
+
+def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
+    """H*, shape (V,): the tokens of the least p/q that maximise q(H)^n - p(H); O(V).
+
+    Sorted are only the tokens of the bins whose bound beats the best prefix of bins.
+    """
+    bins = ratio_bins(target, draft, n)
+    opened = np.zeros(bins.q.size, np.bool_)
+    open_for_loss(bins, n, opened)
+    tokens = sorted_tokens(target, draft, bins, opened)
+    return ratios_below(target, draft, _best_cut(target, draft, bins, opened, tokens, n))
+
+
+@compiled(error_model="numpy")
+def _best_cut(
+    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray, n: int
+) -> float:
+    """The least ratio outside H*."""
+    start, p, q, _ = list_items(target, draft, bins, opened, tokens)
+    q_sum = np.zeros(q.size + 1)
+    for k in range(q.size):
+        q_sum[k + 1] = q[k]
+    accumulate(p)
+    accumulate(q_sum)
+    _, length = best_prefix(q_sum, p, n)
+    return start[length] if length < start.size else np.inf
