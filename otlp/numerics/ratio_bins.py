@@ -110,7 +110,7 @@ def _add_up(
     sums: FloatArray,
     rows: FloatArray,
 ) -> None:
-    """Write each token's bin, and each bin's sums, with what rounding loses added up beside them."""
+    """Write each token's bin, and each bin's sums, with what rounding loses added up."""
     last = sums.shape[0] - 1
     for i in range(target.size):
         place[i] = bin_of(target[i] / draft[i], bits, last)
@@ -135,8 +135,9 @@ def _add_up(
 @compiled
 def bin_of(ratio: float, bits: int, last: int) -> int:
     """Bin of a ratio: its leading bits, within the first bin and the last."""
-    lead = (np.float64(ratio).view(np.int64) >> (52 - bits)) - ((1023 + LEAST_EXPONENT) << bits)
-    return min(max(lead, 0), last)
+    lead = np.float64(ratio).view(np.int64) >> (52 - bits)
+    place: int = min(max(lead - ((1023 + LEAST_EXPONENT) << bits), 0), last)
+    return place
 
 
 @compiled
@@ -145,7 +146,7 @@ def least_of(place: int, bits: int) -> float:
     if place == 0:
         return 0.0
     lead = np.int64(place + ((1023 + LEAST_EXPONENT) << bits))
-    return np.int64(lead << (52 - bits)).view(np.float64)  # type: ignore[no-any-return]
+    return np.int64(lead << (52 - bits)).view(np.float64)
 
 
 @compiled
@@ -196,33 +197,45 @@ def open_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
     if its ratios may lie on both sides of the mean of n u^(n-1) over its cell.
     """
     least, most = open_for_loss(bins, n, opened)
-    bits, _, _, q, p_sum, q_sum = bins
-    last = q.size - 1
+    last = bins.q.size - 1
     low, high = 0, last
     if most > 0.0:
-        while low < last and least_of(low + 1, bits) * q_sum[low + 1] - p_sum[low + 1] < least:
+        while low < last and _below(bins, low) < least:
             low += 1
         at = low
-        opened[at] = q[at] > 0.0
-        while at < last and least_of(at + 1, bits) * q_sum[at + 1] - p_sum[at + 1] < most:
+        opened[at] = bins.q[at] > 0.0
+        while at < last and _below(bins, at) < most:
             at += 1
-            opened[at] = q[at] > 0.0
-        while high > 0 and 1.0 - p_sum[high] - least_of(high, bits) * (q_sum[-1] - q_sum[high]) < least:
+            opened[at] = bins.q[at] > 0.0
+        while high > 0 and _above(bins, high) < least:
             high -= 1
         at = high
-        opened[at] = q[at] > 0.0
-        while at > 0 and 1.0 - p_sum[at] - least_of(at, bits) * (q_sum[-1] - q_sum[at]) < most:
+        opened[at] = bins.q[at] > 0.0
+        while at > 0 and _above(bins, at) < most:
             at -= 1
-            opened[at] = q[at] > 0.0
+            opened[at] = bins.q[at] > 0.0
     for b in range(low, high + 1):
-        if q[b] > 0.0 and not opened[b]:
-            mean = power_slope(q_sum[b], q_sum[b + 1], n)
-            opened[b] = least_of(b, bits) < mean and (b == last or mean < least_of(b + 1, bits))
+        if bins.q[b] > 0.0 and not opened[b]:
+            mean = power_slope(bins.q_sum[b], bins.q_sum[b + 1], n)
+            starts = least_of(b, bins.bits) < mean
+            opened[b] = starts and (b == last or mean < least_of(b + 1, bins.bits))
 
 
-def sorted_tokens(
-    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask
-) -> IntArray:
+@compiled
+def _below(bins: RatioBins, b: int) -> float:
+    """Sum of (c q - p)^+ for c = the upper end of a bin."""
+    below: float = least_of(b + 1, bins.bits) * bins.q_sum[b + 1] - bins.p_sum[b + 1]
+    return below
+
+
+@compiled
+def _above(bins: RatioBins, b: int) -> float:
+    """Sum of (p - C q)^+ for C = the lower end of a bin."""
+    above: float = 1.0 - bins.p_sum[b] - least_of(b, bins.bits) * (bins.q_sum[-1] - bins.q_sum[b])
+    return above
+
+
+def sorted_tokens(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> IntArray:
     """The tokens of opened bins by p/q ascending; O(V), and a sort of these tokens."""
     tokens, ratios = np.empty(target.size, np.int64), np.empty(target.size)
     count = _tokens_of(target, draft, bins.place, opened, tokens, ratios)
