@@ -1,16 +1,18 @@
-"""Time of the exact solver for i.i.d. drafts, as a ratio to sorting.
+"""Time of the exact solver for i.i.d. drafts, and of certificates, as a ratio to sorting.
 
     python bench/martingale.py
     python bench/martingale.py --sizes 1000,128256 --drafts 4 --seconds 5
+    python bench/martingale.py --sizes 131072 --rules all
 
-A whole solve, with plan and certificate, is timed in turn with `numpy.argsort` of V random
-doubles; the ratio is that of the least times.  Both run on one core and are timed by the processor
-time of their thread, so that other programs disturb less.  All data are synthetic.
+The plan alone, the whole solve with its certificate, one read of p and q (their sums), and
+`numpy.argsort` of V random doubles are timed in turn; the ratios are those of the least times.
+`--rules` times the certificates of other rules likewise.  Everything runs on one core and is timed
+by the processor time of its thread, so that other programs disturb less.  All data are synthetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
@@ -21,11 +23,13 @@ import numpy as np
 from measuring import report, seconds_of
 
 import otlp
+from otlp.certificate import certify
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray, softmax
-from otlp.solvers import Martingale
+from otlp.solvers import Martingale, make_solver
+from otlp.timing import Stopwatch
 
 TUPLES = 100
 """Drafted tuples whose verified token and selection are timed, each once."""
@@ -40,19 +44,69 @@ def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
     yield "Dirichlet(1)", rng.dirichlet(flat), rng.dirichlet(flat)
 
 
+def in_turn(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, list[float]]:
+    """Seconds of processor time of each call, each after the others, at least 15 times."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in [*calls.values()] * 2:
+        call()
+    end = perf_counter() + budget
+    while perf_counter() < end or len(times[next(iter(calls))]) < 15:
+        for name, call in calls.items():
+            times[name].append(seconds_of(call, thread_time))
+    return times
+
+
+def certificates(vocab_size: int, budget: float) -> Iterator[dict[str, Any]]:
+    """Times of rules whose plans are closed forms, and of their certificates."""
+    _, target, draft = next(pairs(vocab_size))
+    numbers = np.random.default_rng(0).random(vocab_size)
+    iid = otlp.IID(draft, 4)
+    schemes = {
+        "speculative-sampling": otlp.IID(draft, 1),
+        "naive": iid,
+        "k-seq": iid,
+        "recursive-rejection": iid,
+        "greedy": otlp.Greedy(draft, 4),
+        "hub": otlp.Hub(draft),
+        "martingale": iid,
+    }
+    for name, scheme in schemes.items():
+        problem, solver = otlp.Problem(target, scheme), make_solver(name)
+        answer = solver.answer(problem, Stopwatch())
+        calls: dict[str, Callable[[], object]] = {
+            "argsort": lambda: np.argsort(numbers),
+            "certificate": partial(certify, problem, name, answer, Stopwatch()),
+            "solve": partial(solver.solve, problem),
+        }
+        least = {what: min(each) for what, each in in_turn(calls, budget).items()}
+        yield {
+            "rule": name,
+            "V": vocab_size,
+            "n": problem.n,
+            "argsort ms": 1e3 * least["argsort"],
+            "certificate": least["certificate"] / least["argsort"],
+            "solve": least["solve"] / least["argsort"],
+        }
+
+
 def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
     """Times of one problem, the least of those of solves and sorts."""
     rng = np.random.default_rng(0)
     numbers = rng.random(problem.vocab_size)
     solver = Martingale()
-    for _ in range(3):
-        solution = solver.solve(problem)
-    sorts: list[float] = []
-    solves: list[float] = []
-    end = perf_counter() + budget
-    while perf_counter() < end or len(solves) < 5:
-        sorts.append(seconds_of(lambda: np.argsort(numbers), thread_time))
-        solves.append(seconds_of(lambda: solver.solve(problem), thread_time))
+    solution = solver.solve(problem)
+    assert isinstance(problem.drafts, otlp.IID)
+    target, draft = problem.target, problem.drafts.draft
+    times = in_turn(
+        {
+            "argsort": lambda: np.argsort(numbers),
+            "read": lambda: target.sum() + draft.sum(),
+            "plan": lambda: solver.answer(problem, Stopwatch()),
+            "solve": lambda: solver.solve(problem),
+        },
+        budget,
+    )
+    least = {name: min(each) for name, each in times.items()}
     plan: Any = solution.plan
     drafted = problem.drafts.sample(rng, TUPLES)
     plan.sample(drafted[0], rng)
@@ -65,10 +119,11 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
         "data (synthetic)": name,
         "V": problem.vocab_size,
         "n": problem.n,
-        "argsort ms": 1e3 * min(sorts),
-        "solve ms": 1e3 * min(solves),
-        "ratio": min(solves) / min(sorts),
-        "of medians": float(np.median(solves) / np.median(sorts)),
+        "argsort ms": 1e3 * least["argsort"],
+        "read": least["read"] / least["argsort"],
+        "plan": least["plan"] / least["argsort"],
+        "solve": least["solve"] / least["argsort"],
+        "of medians": float(np.median(times["solve"]) / np.median(times["argsort"])),
         "acceptance": solution.acceptance,
         "gap": solution.gap,
         "marginal error": solution.marginal_error,
@@ -82,7 +137,7 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
 @click.option(
     "--sizes",
-    default="1000,4096,32000,128256,1000000",
+    default="1000,8192,49152,128256,262144",
     type=ListOf(click.IntRange(1000)),
     help="Vocabulary sizes, each at least 1000.",
 )
@@ -90,11 +145,28 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
     "--drafts", default="2,3,4,8,16,64", type=ListOf(click.IntRange(1)), help="Numbers of drafts."
 )
 @click.option("--seconds", default=1.0, help="Time to repeat each solve for.")
+@click.option(
+    "--rules",
+    default="no",
+    type=click.Choice(["no", "all"]),
+    help="Time the certificates of other rules in place of the solver.",
+)
 @json_option("Also write all numbers.")
 def main(
-    sizes: tuple[int, ...], drafts: tuple[int, ...], seconds: float, json_path: Path | None
+    sizes: tuple[int, ...],
+    drafts: tuple[int, ...],
+    seconds: float,
+    rules: str,
+    json_path: Path | None,
 ) -> None:
     timings = []
+    if rules == "all":
+        with progress("certificates", len(sizes)) as step:
+            for vocab_size in sizes:
+                timings.extend(certificates(vocab_size, seconds))
+                step(f"V = {vocab_size:,}")
+        report("certificates of rules, in sorts", timings, json_path)
+        return
     with progress("martingale", 2 * len(sizes) * len(drafts)) as step:
         for vocab_size in sizes:
             for name, target, draft in pairs(vocab_size):
@@ -102,7 +174,7 @@ def main(
                     problem = otlp.Problem(target, otlp.IID(draft, n))
                     timings.append(measure(name, problem, seconds))
                     step(f"{name}, V = {vocab_size:,}, n = {n}")
-    report("martingale: a whole solve, certificate included", timings, json_path)
+    report("martingale: plan, and whole solve with its certificate, in sorts", timings, json_path)
 
 
 if __name__ == "__main__":

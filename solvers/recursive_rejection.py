@@ -20,6 +20,7 @@ from otlp.checks import (
 )
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
+from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
@@ -139,14 +140,15 @@ class RecursiveRejectionPlan(RejectionPlan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; O(nV)."""
-        accepted = np.zeros(self.problem.vocab_size)
-        wanted, reach = self.problem.target, 1.0
+        accepted, left = rows = np.zeros((2, self.problem.vocab_size))
+        left[:] = self.problem.target
+        reach, total = 1.0, 1.0
         for draft in self.drafts:
-            taken = np.minimum(wanted, draft)
-            accepted += reach * taken
-            reach *= float(np.maximum(draft - taken, 0.0).sum())
-            wanted = residual_distribution(wanted, taken)
-        return Marginals(accepted, accepted + reach * wanted, "closed form")
+            missed, total = _take(rows, total, draft, reach)
+            reach *= missed
+        left *= reach / total
+        left += accepted
+        return Marginals(accepted, left, "closed form")
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """See `Plan._draw`: what is left after each rejection is the same for all tuples."""
@@ -157,6 +159,35 @@ class RecursiveRejectionPlan(RejectionPlan):
             residual.reject(draft, 1.0)
         law = residual.weights / residual.total
         return first_accepted(tokens, np.stack(coins, axis=1), law, rng)
+
+
+@compiled(fastmath=WITHOUT_NAN, error_model="numpy")
+def _take(rows: FloatArray, total: float, draft: FloatArray, reach: float) -> tuple[float, float]:
+    """Add what one draft accepts, and take it off what is left of the target.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (2, V)
+        What is accepted, and what is left, up to its `total`; overwritten.
+    reach : float
+        The probability that this draft is looked at.
+
+    Returns
+    -------
+    missed, total : float
+        The probability that the draft is rejected, and the new total.
+    """
+    accepted, left = rows
+    missed = rest = 0.0
+    for x in range(draft.size):
+        wanted = left[x] / total
+        taken = min(wanted, draft[x])
+        accepted[x] += reach * taken
+        missed += draft[x] - taken
+        left[x] = wanted - taken
+        rest += wanted - taken
+    # where nothing is left, nothing is missed but for rounding
+    return missed, rest if rest > 0.0 else 1.0
 
 
 class SequentialRejectionPlan(RejectionPlan):

@@ -174,7 +174,8 @@ class ScorePlan(SelectionPlan):
         left = float(output.sum())
         if left <= 0.0:  # then it is drawn from with probability zero but for rounding
             output, left = self.problem.target.copy(), 1.0
-        output *= max(0.0, 1.0 - float(accepted.sum())) / left
+        output /= left
+        output *= max(0.0, 1.0 - float(accepted.sum()))
         output += accepted
         return Marginals(accepted, output, "closed form")
 

@@ -28,7 +28,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "bench" / "global_res
 import otlp
 from otlp import captures
 from otlp.decode.cascades import Lossy, TokenCascade, TokenV3
+from otlp.numerics import ratio_bins
 from otlp.numerics.power_slope import power_slope
+from otlp.solvers.score_plan import GAIN, MEAN, RISE, START
 from otlp.studies import lossy_rules
 from otlp.studies.canvas import figure
 from otlp.studies.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, look
@@ -144,6 +146,34 @@ def score_cells() -> None:
         u = np.linspace(0, 1, 200)
         below.plot(u, n * u ** (n - 1), color=BLACK)
         below.set(xlabel="score u", ylabel="W", xlim=(0, 1), ylim=(0, n))
+
+
+def ratio_cells() -> None:
+    """Cells of 2,000 made-up tokens in bins of an eighth of an octave, and W."""
+    n, rng = 4, np.random.default_rng(0)
+    target, draft = rng.dirichlet(np.ones(2_000), 2)
+    before = ratio_bins.SPARED_BITS
+    ratio_bins.SPARED_BITS = target.size.bit_length() - 3
+    plan = otlp.solve(otlp.Problem(target, otlp.IID(draft, n)), "martingale").plan
+    ratio_bins.SPARED_BITS = before
+    _, cell, mass = plan.score_masses()
+    groups = plan.laws.groups
+    edges = np.concatenate(([0.0], np.cumsum(np.bincount(cell, mass, len(groups)))))
+    level = groups[:, MEAN] + groups[:, RISE]
+    shared = groups[:, GAIN] != 0.0
+    top = np.append(groups[1:, START], level[-1])
+    print("ratio_cells: groups", len(groups), "of them bins", int(shared.sum()))
+    with figure(FOLDER / "ratio_cells.svg", 6.6, 3.2) as canvas:
+        axes = canvas.subplots()
+        for g, (left, right) in enumerate(pairwise(edges)):
+            if shared[g]:
+                low, high = groups[g, START], top[g]
+                axes.fill_between([left, right], low, high, color=SKY, lw=0.0)
+            axes.plot([left, right], [level[g]] * 2, color=BLUE if shared[g] else RED, lw=1.6)
+        u = np.linspace(0.0, 1.0, 200)
+        axes.plot(u, n * u ** (n - 1), color=BLACK, lw=1.0)
+        axes.text(0.9, 3.25, "W", color=BLACK, ha="right")
+        axes.set(xlabel="score u", ylabel="y / q", xlim=(0, 1), ylim=(0, 1.15 * level[-1]))
 
 
 def polytope() -> None:
@@ -373,7 +403,7 @@ def gallery() -> None:
 FIGURES: dict[str, Callable[[], None]] = {
     made.__name__: made
     for made in (
-        *(flow, prefix_bound, score_cells, polytope, two_slice),
+        *(flow, prefix_bound, score_cells, ratio_cells, polytope, two_slice),
         *(hour, sweep, decode, cascades, trees, global_resolution, lossy, gallery),
     )
 }

@@ -135,9 +135,8 @@ def _add_up(
 @compiled
 def bin_of(ratio: float, bits: int, last: int) -> int:
     """Bin of a ratio: its leading bits, within the first bin and the last."""
-    lead = np.float64(ratio).view(np.int64) >> (52 - bits)
-    place: int = min(max(lead - ((1023 + LEAST_EXPONENT) << bits), 0), last)
-    return place
+    lead = int(np.float64(ratio).view(np.int64) >> (52 - bits))
+    return min(max(lead - ((1023 + LEAST_EXPONENT) << bits), 0), last)
 
 
 @compiled

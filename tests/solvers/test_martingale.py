@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from itertools import product
 
@@ -16,6 +17,7 @@ from otlp.certificate import Answer, certify
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
+from otlp.numerics import ratio_bins
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
@@ -81,6 +83,15 @@ def check_exactly(problem: otlp.Problem) -> None:
 @given(problem=iid_problems())
 def test_optimal_and_lossless_on_every_tuple(problem: otlp.Problem) -> None:
     check_exactly(problem)
+
+
+@settings(max_examples=100)
+@given(problem=iid_problems(max_vocab=8), bits=st.integers(0, 3))
+def test_bins_that_tokens_share(problem: otlp.Problem, bits: int) -> None:
+    """From an octave wide to an eighth of it: everything by enumeration, whatever shares a bin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ratio_bins, "SPARED_BITS", problem.vocab_size.bit_length() - bits)
+        check_exactly(problem)
 
 
 @settings(max_examples=8)
@@ -199,6 +210,11 @@ def hard_pairs(size: int, n: int) -> dict[str, Callable[[], tuple[FloatArray, Fl
             1.0 / (1 + rng.permutation(size)) ** 1.1,
             1.0 / np.arange(1, size + 1) ** 1.1,
         ),
+        "one bin": lambda: (q * (1 + 2.0**-30 * rng.random(size)), q),
+        "ratios that differ in the last bit": lambda: (
+            np.where(rng.random(size) < 0.5, q, np.nextafter(q, 1.0)),
+            q,
+        ),
         "every prefix tight": lambda: (reach, q),
         "every prefix tight, reversed": lambda: (reach[::-1], q),
     }
@@ -229,6 +245,20 @@ def test_a_million_tokens_and_64_drafts(name: str) -> None:
     check_certificate(solution)
     row = plan.problem.drafts.sample(np.random.default_rng(0))
     assert plan.selection(row)[1].sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_plan_is_small() -> None:
+    """At most a megabyte beside the problem, after its certificate, too; as its pickle says."""
+    rng = np.random.default_rng(0)
+    draft = rng.normal(0.0, 3.0, 2**18)
+    target = 0.8 * draft + rng.normal(size=draft.size)
+    for n in (2, 64):
+        problem = otlp.Problem(otlp.softmax(target), IID(otlp.softmax(draft), n))
+        solution, plan = solve(problem)
+        check_certificate(solution)
+        assert len(pickle.dumps(plan)) - len(pickle.dumps(problem)) < 2**20
+        held = [value for value in vars(plan).values() if isinstance(value, np.ndarray)]
+        assert not [array.size for array in held if array.size >= draft.size]
 
 
 def test_tuples_whose_probability_underflows() -> None:
