@@ -159,7 +159,7 @@ def main(
     rules: str,
     json_path: Path | None,
 ) -> None:
-    timings = []
+    timings: list[dict[str, Any]] = []
     if rules == "all":
         with progress("certificates", len(sizes)) as step:
             for vocab_size in sizes:

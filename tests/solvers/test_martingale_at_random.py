@@ -69,10 +69,13 @@ def pair(rng: np.random.Generator, size: int) -> tuple[FloatArray, FloatArray]:
                 p = (np.arange(size) == rng.integers(size)) * 1.0
             case 15:
                 q = (np.arange(size) == rng.integers(size)) * 1.0
-    p, q = np.maximum(p, 0.0), np.maximum(q, 0.0)
-    return tuple(
-        w / w.sum() if 0.0 < w.sum() < np.inf else np.full(size, 1.0 / size) for w in (p, q)
-    )
+    return normalized(p), normalized(q)
+
+
+def normalized(weights: FloatArray) -> FloatArray:
+    weights = np.maximum(weights, 0.0)
+    total = float(weights.sum())
+    return weights / total if 0.0 < total < np.inf else np.full(weights.size, 1.0 / weights.size)
 
 
 def check(problem: otlp.Problem) -> None:
