@@ -18,6 +18,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.errors import Capability
+from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.prefix_sums import accumulate
@@ -28,9 +29,7 @@ from otlp.numerics.ratio_bins import (
     least_of,
     list_items,
     open_for_levels,
-    ratio_bins,
     ratios_below,
-    sorted_tokens,
 )
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
@@ -97,20 +96,17 @@ class Martingale(Solver):
         """Add up by p/q, find the water-filling levels, couple scores by swaps of cells."""
         assert isinstance(problem.drafts, IID)
         target, draft, n = problem.target, problem.drafts.draft, problem.n
-        bins = ratio_bins(target, draft, n)
-        opened = np.zeros(bins.q.size, np.bool_)
-        open_for_levels(bins, n, opened)
-        tokens = sorted_tokens(target, draft, bins, opened)
-        laws, cut = _score_laws(target, draft, bins, opened, tokens, n)
-        subset = ratios_below(target, draft, cut)
+        bins, opened, tokens, ratios = open_for_levels(target, draft, n)
+        order = tokens[ascending(ratios)]
+        laws, subset = _score_laws(target, draft, bins, opened, order, n)
         return Answer(ScorePlan(problem, ScoreLaws(*laws)), Guarantee.OPTIMAL, subset)
 
 
 @compiled(error_model="numpy")
 def _score_laws(
     target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray, n: int
-) -> tuple[tuple[int, IndexArray, FloatArray, IndexArray, FloatArray], float]:
-    """The fields of `ScoreLaws`, and the least ratio outside H*."""
+) -> tuple[tuple[int, IndexArray, FloatArray, IndexArray, FloatArray], Mask]:
+    """The fields of `ScoreLaws`, and H*."""
     start, p, q, closed = list_items(target, draft, bins, opened, tokens)
     size = start.size
     level, p_sum, q_sum = start.copy(), p.copy(), np.zeros(size + 1)
@@ -122,7 +118,7 @@ def _score_laws(
     accumulate(q_sum)
     accumulate(p_sum)
     delta, length = best_prefix(q_sum, p_sum, n)
-    cut = start[length] if length < size else np.inf
+    subset = ratios_below(target, draft, start[length] if length < size else np.inf)
     begin, end = _clip(level, q, closed, q_sum, p_sum, delta, n)
     mean, rise = np.empty(end - begin), np.empty(end - begin)
     power_slopes(q_sum[begin : end + 1], n, mean)
@@ -138,7 +134,7 @@ def _score_laws(
     for g in range(end - begin):
         groups[g, RISE] = rise[g]
     spans = _spans(groups, bins.bits, bins.q.size)
-    return (bins.bits, spans, groups, pairs, shares), cut
+    return (bins.bits, spans, groups, pairs, shares), subset
 
 
 @compiled(error_model="numpy")

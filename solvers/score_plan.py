@@ -328,12 +328,17 @@ def _cells(
 def _laws_from(begin: int, laws: Laws, group: IndexArray, factor: FloatArray) -> int:
     """Write group and factor of the tokens of one block; return how many tokens it has.
 
-    A token that is never drafted counts as one of ratio 0.
+    A token that is never drafted counts as one of ratio 0.  A block of such tokens counts none.
     """
     bits, spans = laws[2], laws[3]
     last = spans.shape[0] - 1
     target, draft = laws[0][begin:], laws[1][begin:]
     size = min(group.size, draft.size)
+    drafted = 0
+    for i in range(size):
+        drafted += draft[i] > 0.0
+    if drafted == 0:
+        return 0
     for i in range(size):
         factor[i] = target[i] / draft[i] if draft[i] > 0.0 else 0.0
         group[i] = bin_of(factor[i], bits, last)
@@ -413,7 +418,7 @@ def _distribution(laws: Laws, mean: FloatArray, rise: FloatArray) -> FloatArray:
     """Distribution of the selected token, from the chances of each group; zero where q is."""
     draft = laws[1]
     group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
-    selected = np.empty(draft.size)
+    selected = np.zeros(draft.size)
     for begin in range(0, draft.size, BLOCK):
         for j in range(_laws_from(begin, laws, group, factor)):
             chance = mean[group[j]] + factor[j] * rise[group[j]]
@@ -430,8 +435,11 @@ def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
     meant, real = np.empty(BLOCK), np.empty(BLOCK)
     for begin in range(0, rows.shape[1], BLOCK):
         target, draft = laws[0][begin:], laws[1][begin:]
-        accepted, left = rows[0][begin:], rows[1][begin:]
+        accepted, left = rows[0][begin : begin + BLOCK], rows[1][begin : begin + BLOCK]
         size = _laws_from(begin, laws, group, factor)
+        if size == 0:
+            accepted[:] = 0.0
+            left[:] = target[: left.size]
         for j in range(size):
             g = group[j]
             meant[j] = groups[g, MEAN] + factor[j] * groups[g, RISE]

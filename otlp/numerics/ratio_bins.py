@@ -63,6 +63,25 @@ class RatioBins(NamedTuple):
     q_sum: FloatArray
 
 
+class Opened(NamedTuple):
+    """Bins, and what is opened of them.
+
+    Attributes
+    ----------
+    bins : RatioBins
+    opened : ndarray of bool, shape (K,)
+    tokens : ndarray, shape (m,), int64
+        Those of opened bins that can be drafted.
+    ratios : ndarray, shape (m,)
+        Their p/q.
+    """
+
+    bins: RatioBins
+    opened: Mask
+    tokens: IntArray
+    ratios: FloatArray
+
+
 class Items(NamedTuple):
     """Closed bins and opened tokens, by p/q ascending; tokens of equal ratios are one item.
 
@@ -82,8 +101,9 @@ class Items(NamedTuple):
     closed: Mask
 
 
+@compiled(error_model="numpy")
 def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
-    """Add p and q up by bins of p/q; O(V).
+    """Add p and q up by bins of p/q, with what rounding loses; O(V).
 
     Parameters
     ----------
@@ -92,28 +112,12 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
     n : int
         Number of drafts.  Ratios of n or more are in the last bin: no level reaches them.
     """
-    bits = min(max(target.size.bit_length() - SPARED_BITS, 0), MOST_BITS)
-    count = (((n - 1).bit_length() - LEAST_EXPONENT) << bits) + 1
+    bits = min(max(_bit_length(target.size) - SPARED_BITS, 0), MOST_BITS)
+    last = (_bit_length(n - 1) - LEAST_EXPONENT) << bits
     place = np.empty(target.size, np.uint16)
-    sums = np.zeros((count, 4))
-    rows = np.zeros((4, count + 1))
-    _add_up(target, draft, bits, place, sums, rows)
-    return RatioBins(bits, place, rows[0, 1:], rows[1, 1:], rows[2], rows[3])
-
-
-@compiled(error_model="numpy")
-def _add_up(
-    target: FloatArray,
-    draft: FloatArray,
-    bits: int,
-    place: npt.NDArray[np.uint16],
-    sums: FloatArray,
-    rows: FloatArray,
-) -> None:
-    """Write each token's bin, and each bin's sums, with what rounding loses added up."""
-    last = sums.shape[0] - 1
     for i in range(target.size):
         place[i] = bin_of(target[i] / draft[i], bits, last)
+    sums = np.zeros((last + 1, 4))
     for i in range(target.size):
         if draft[i] > 0.0:
             own = sums[place[i]]
@@ -125,11 +129,20 @@ def _add_up(
             part = total - old
             own[2] = total
             own[3] += (old - (total - part)) + (draft[i] - part)
-    for b in range(last + 1):
-        rows[0, b + 1] = rows[2, b + 1] = sums[b, 0] + sums[b, 1]
-        rows[1, b + 1] = rows[3, b + 1] = sums[b, 2] + sums[b, 3]
-    accumulate(rows[2])
-    accumulate(rows[3])
+    p, q = sums[:, 0] + sums[:, 1], sums[:, 2] + sums[:, 3]
+    p_sum, q_sum = np.zeros(last + 2), np.zeros(last + 2)
+    p_sum[1:], q_sum[1:] = p, q
+    accumulate(p_sum)
+    accumulate(q_sum)
+    return RatioBins(bits, place, p, q, p_sum, q_sum)
+
+
+@compiled
+def _bit_length(number: int) -> int:
+    length = 0
+    while number >> length > 0:
+        length += 1
+    return length
 
 
 @compiled
@@ -161,8 +174,46 @@ def power(base: float, n: int) -> float:
 
 
 @compiled(error_model="numpy")
-def open_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
-    """Open the bins in which some prefix may have a larger Q^n - P than those between bins.
+def open_for_loss(target: FloatArray, draft: FloatArray, n: int) -> Opened:
+    """Open the bins in which a prefix may have a larger Q^n - P than those between bins; O(V)."""
+    bins = ratio_bins(target, draft, n)
+    opened = np.zeros(bins.q.size, np.bool_)
+    _mark_for_loss(bins, n, opened)
+    return _opened(target, draft, bins, opened)
+
+
+@compiled(error_model="numpy")
+def open_for_levels(target: FloatArray, draft: FloatArray, n: int) -> Opened:
+    """Open what `open_for_loss` opens, the bins of the levels c and C, and mixed ones in between.
+
+    Bins between the levels are mixed if their ratios may lie on both sides of the mean of
+    n u^(n-1) over the bin's cell.  O(V).
+    """
+    bins = ratio_bins(target, draft, n)
+    opened = np.zeros(bins.q.size, np.bool_)
+    _mark_for_levels(bins, n, opened)
+    return _opened(target, draft, bins, opened)
+
+
+@compiled(error_model="numpy")
+def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> Opened:
+    """The tokens of opened bins, and their ratios."""
+    count = 0
+    for i in range(target.size):
+        count += opened[bins.place[i]] and draft[i] > 0.0
+    tokens, ratios = np.empty(count, np.int64), np.empty(count)
+    count = 0
+    for i in range(target.size):
+        if opened[bins.place[i]] and draft[i] > 0.0:
+            tokens[count] = i
+            ratios[count] = target[i] / draft[i]
+            count += 1
+    return Opened(bins, opened, tokens, ratios)
+
+
+@compiled(error_model="numpy")
+def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
+    """Mark what `open_for_loss` opens.
 
     A prefix that ends in a bin with the further mass x has at most (Q + x)^n - P - x times the
     bin's least ratio, which is convex in x: so it is at most that of the bin's lower end, or that
@@ -188,14 +239,13 @@ def open_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
 
 
 @compiled(error_model="numpy")
-def open_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
-    """Open what `open_for_loss` opens, the bins of the levels c and C, and mixed ones in between.
+def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
+    """Mark what `open_for_levels` opens.
 
     At the levels sum (c q - p)^+ = sum (p - C q)^+ = delta.  The first sum at a bin's upper end,
-    and the second at its lower end, follow from sums of bins.  Between the levels a bin is opened
-    if its ratios may lie on both sides of the mean of n u^(n-1) over its cell.
+    and the second at its lower end, follow from sums of bins.
     """
-    least, most = open_for_loss(bins, n, opened)
+    least, most = _mark_for_loss(bins, n, opened)
     last = bins.q.size - 1
     low, high = 0, last
     if most > 0.0:
@@ -234,33 +284,6 @@ def _above(bins: RatioBins, b: int) -> float:
     return above
 
 
-def sorted_tokens(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> IntArray:
-    """The tokens of opened bins by p/q ascending; O(V), and a sort of these tokens."""
-    tokens, ratios = np.empty(target.size, np.int64), np.empty(target.size)
-    count = _tokens_of(target, draft, bins.place, opened, tokens, ratios)
-    sorted_ones: IntArray = tokens[ascending(ratios[:count])]
-    return sorted_ones
-
-
-@compiled(error_model="numpy")
-def _tokens_of(
-    target: FloatArray,
-    draft: FloatArray,
-    place: npt.NDArray[np.uint16],
-    opened: Mask,
-    tokens: IntArray,
-    ratios: FloatArray,
-) -> int:
-    """Write the tokens of opened bins, and their ratios; return how many they are."""
-    count = 0
-    for i in range(target.size):
-        if opened[place[i]] and draft[i] > 0.0:
-            tokens[count] = i
-            ratios[count] = target[i] / draft[i]
-            count += 1
-    return count
-
-
 @compiled(error_model="numpy")
 def list_items(
     target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray
@@ -270,7 +293,7 @@ def list_items(
     Parameters
     ----------
     tokens : ndarray, shape (m,)
-        Those of opened bins, from `sorted_tokens`.
+        Those of opened bins, by p/q ascending.
     """
     bits, _, p, q, _, _ = bins
     most = min(target.size, q.size + tokens.size)
@@ -332,18 +355,14 @@ def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
 
     Sorted are only the tokens of the bins whose bound beats the best prefix of bins.
     """
-    bins = ratio_bins(target, draft, n)
-    opened = np.zeros(bins.q.size, np.bool_)
-    open_for_loss(bins, n, opened)
-    tokens = sorted_tokens(target, draft, bins, opened)
-    return ratios_below(target, draft, _best_cut(target, draft, bins, opened, tokens, n))
+    bins, opened, tokens, ratios = open_for_loss(target, draft, n)
+    return _best_subset(target, draft, bins, opened, tokens[ascending(ratios)], n)
 
 
 @compiled(error_model="numpy")
-def _best_cut(
+def _best_subset(
     target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray, n: int
-) -> float:
-    """The least ratio outside H*."""
+) -> Mask:
     start, p, q, _ = list_items(target, draft, bins, opened, tokens)
     q_sum = np.zeros(q.size + 1)
     for k in range(q.size):
@@ -351,4 +370,4 @@ def _best_cut(
     accumulate(p)
     accumulate(q_sum)
     _, length = best_prefix(q_sum, p, n)
-    return start[length] if length < start.size else np.inf
+    return ratios_below(target, draft, start[length] if length < start.size else np.inf)
