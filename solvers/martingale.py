@@ -24,7 +24,7 @@ from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.prefix_sums import accumulate
 from otlp.numerics.ratio_bins import (
     MOST_RATIO,
-    RatioBins,
+    Opened,
     best_prefix,
     least_of,
     list_items,
@@ -96,18 +96,17 @@ class Martingale(Solver):
         """Add up by p/q, find the water-filling levels, couple scores by swaps of cells."""
         assert isinstance(problem.drafts, IID)
         target, draft, n = problem.target, problem.drafts.draft, problem.n
-        bins, opened, tokens, ratios = open_for_levels(target, draft, n)
-        order = tokens[ascending(ratios)]
-        laws, subset = _score_laws(target, draft, bins, opened, order, n)
+        bins = open_for_levels(target, draft, n)
+        laws, subset = _score_laws(target, draft, bins, ascending(bins.ratios), n)
         return Answer(ScorePlan(problem, ScoreLaws(*laws)), Guarantee.OPTIMAL, subset)
 
 
 @compiled(error_model="numpy")
 def _score_laws(
-    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray, n: int
+    target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
 ) -> tuple[tuple[int, IndexArray, FloatArray, IndexArray, FloatArray], Mask]:
     """The fields of `ScoreLaws`, and H*."""
-    start, p, q, closed = list_items(target, draft, bins, opened, tokens)
+    start, p, q, closed = list_items(target, draft, bins, order)
     size = start.size
     level, p_sum, q_sum = start.copy(), p.copy(), np.zeros(size + 1)
     for k in range(size):

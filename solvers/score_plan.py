@@ -32,6 +32,7 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.prefix_sums import accumulate
 from otlp.numerics.ratio_bins import MOST_RATIO, bin_of
+from otlp.numerics.sums import total
 from otlp.plan import Marginals, SelectionPlan
 from otlp.plan.plan import Plan
 from otlp.problem import Problem
@@ -122,8 +123,9 @@ class ScorePlan(SelectionPlan):
     @cached_property
     def selection_distribution(self) -> FloatArray:  # type: ignore[override]
         """The distribution y of the selected token, as the swaps were meant; shape (V,)."""
-        groups = self.laws.groups
-        return _distribution(self._laws, groups[:, MEAN].copy(), groups[:, RISE].copy())
+        group, factor = _token_laws(self._laws)
+        mean, rise = self.laws.groups[:, MEAN].copy(), self.laws.groups[:, RISE].copy()
+        return _selected(self._laws, group, factor, mean, rise)
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the selected tokens of valid tuples, shape (m, n) -> (m,); O(n log T) each."""
@@ -137,7 +139,8 @@ class ScorePlan(SelectionPlan):
 
     def token_laws(self) -> tuple[IndexArray, FloatArray]:
         """Group and factor of each token, shape (V,) each; of no meaning where the draft is 0."""
-        return _token_laws(self._laws)
+        group, factor = _token_laws(self._laws)
+        return group.astype(np.int32), factor
 
     def score_masses(self) -> tuple[IndexArray, IndexArray, FloatArray]:
         """Mass of the drafts that each group of tokens scores on each cell.
@@ -150,7 +153,7 @@ class ScorePlan(SelectionPlan):
             They sum up to one; those on a cell, to the draft probability of its group.
         """
         low, high = self.laws.pairs
-        whole, moving = _group_masses(self._laws)
+        whole, moving = _group_masses(self._laws, *_token_laws(self._laws))
         up = moving[low] * _single(low, self.laws.shares[LOW])
         down = moving[high] * _single(high, self.laws.shares[HIGH])
         own = whole - np.bincount(low, up, whole.size) - np.bincount(high, down, whole.size)
@@ -163,7 +166,9 @@ class ScorePlan(SelectionPlan):
 
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the score laws alone; O(V + G log n)."""
-        return _distribution(self._laws, *_realised_chances(self._laws, self.problem.n))
+        group, factor = _token_laws(self._laws)
+        mean, rise = _realised_chances(self._laws, self.problem.n, group, factor)
+        return _selected(self._laws, group, factor, mean, rise)
 
     @own_float_errors
     def marginals(self) -> Marginals:
@@ -171,12 +176,6 @@ class ScorePlan(SelectionPlan):
         # one block, which the allocator keeps: fresh memory costs more than the arithmetic
         accepted, output = rows = np.empty((2, self.problem.vocab_size))
         _marginals(self._laws, self.problem.n, rows)
-        left = float(output.sum())
-        if left <= 0.0:  # then it is drawn from with probability zero but for rounding
-            output, left = self.problem.target.copy(), 1.0
-        output /= left
-        output *= max(0.0, 1.0 - float(accepted.sum()))
-        output += accepted
         return Marginals(accepted, output, "closed form")
 
 
@@ -211,10 +210,11 @@ def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
 
 
 @compiled(error_model="numpy")
-def _token_laws(laws: Laws) -> tuple[IndexArray, FloatArray]:
-    group, factor = np.empty(laws[1].size, np.int32), np.empty(laws[1].size)
-    _laws_from(0, laws, group, factor)
-    return group, factor
+def _token_laws(laws: Laws) -> FloatArray:
+    """Group and factor of each token, shape (2, V); see `_write_laws`."""
+    rows = np.empty((2, laws[1].size))
+    _write_laws(laws, rows[0], rows[1])
+    return rows
 
 
 @compiled(error_model="numpy")
@@ -325,43 +325,41 @@ def _cells(
 
 
 @compiled(error_model="numpy")
-def _laws_from(begin: int, laws: Laws, group: IndexArray, factor: FloatArray) -> int:
-    """Write group and factor of the tokens of one block; return how many tokens it has.
-
-    A token that is never drafted counts as one of ratio 0.  A block of such tokens counts none.
-    """
+def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
+    """Write group and factor of each token; of one that is never drafted, as of ratio 0."""
     bits, spans = laws[2], laws[3]
-    last = spans.shape[0] - 1
-    target, draft = laws[0][begin:], laws[1][begin:]
-    size = min(group.size, draft.size)
-    drafted = 0
-    for i in range(size):
-        drafted += draft[i] > 0.0
-    if drafted == 0:
-        return 0
-    for i in range(size):
-        factor[i] = target[i] / draft[i] if draft[i] > 0.0 else 0.0
-        group[i] = bin_of(factor[i], bits, last)
-    for i in range(size):
-        group[i], factor[i] = _law_in(group[i], factor[i], laws)
-    return size
+    place, ratio = np.empty(BLOCK, np.int32), np.empty(BLOCK)
+    for begin in range(0, group.size, BLOCK):
+        # numba looks for negative places in sums of two places, not in these
+        target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
+        groups, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
+        groups[:], factors[:] = 0.0, 0.0
+        if not draft.any():
+            continue
+        for j in range(draft.size):
+            ratio[j] = target[j] / draft[j] if draft[j] > 0.0 else 0.0
+            place[j] = bin_of(ratio[j], bits, spans.shape[0] - 1)
+        for j in range(draft.size):
+            groups[j], factors[j] = _law_in(place[j], ratio[j], laws)
 
 
 @compiled(error_model="numpy")
-def _group_masses(laws: Laws) -> tuple[FloatArray, FloatArray]:
+def _group_masses(
+    laws: Laws, group: FloatArray, factor: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Mass of each group, and the sum of mass times factor over its tokens."""
     draft, count = laws[1], laws[4].shape[0]
-    group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
     sums = np.zeros((LANES, count, 3))
-    for begin in range(0, draft.size, BLOCK):
-        for j in range(_laws_from(begin, laws, group, factor)):
-            q = draft[begin + j]
-            own = sums[j % LANES, group[j]]
-            old, total = own[0], own[0] + q
-            part = total - old
-            own[0] = total
-            own[1] += (old - (total - part)) + (q - part)  # what rounding lost
-            own[2] += q * factor[j]
+    for i in range(draft.size):
+        q = draft[i]
+        if q == 0.0:
+            continue
+        own = sums[i % LANES, int(group[i])]
+        old, total = own[0], own[0] + q
+        part = total - old
+        own[0] = total
+        own[1] += (old - (total - part)) + (q - part)  # what rounding lost
+        own[2] += q * factor[i]
     mass, moving = np.zeros(count), np.zeros(count)
     for g in range(count):
         lost = 0.0
@@ -374,7 +372,9 @@ def _group_masses(laws: Laws) -> tuple[FloatArray, FloatArray]:
 
 
 @compiled(error_model="numpy")
-def _realised_chances(laws: Laws, n: int) -> tuple[FloatArray, FloatArray]:
+def _realised_chances(
+    laws: Laws, n: int, group: FloatArray, factor: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Chance of a draft of each group to be selected if it does not swap; what swaps add to it.
 
     The cells are not taken at their word: the mass on each is added up from the swaps, so the
@@ -386,7 +386,7 @@ def _realised_chances(laws: Laws, n: int) -> tuple[FloatArray, FloatArray]:
         A token of factor f is selected with probability q (mean + f rise).
     """
     pairs, shares = laws[5], laws[6]
-    mass, moving = _group_masses(laws)
+    mass, moving = _group_masses(laws, group, factor)
     count = mass.size
     edges = np.zeros(count + 1)
     held = edges[1:]
@@ -414,37 +414,39 @@ def _realised_chances(laws: Laws, n: int) -> tuple[FloatArray, FloatArray]:
 
 
 @compiled(error_model="numpy")
-def _distribution(laws: Laws, mean: FloatArray, rise: FloatArray) -> FloatArray:
+def _selected(
+    laws: Laws, group: FloatArray, factor: FloatArray, mean: FloatArray, rise: FloatArray
+) -> FloatArray:
     """Distribution of the selected token, from the chances of each group; zero where q is."""
     draft = laws[1]
-    group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
-    selected = np.zeros(draft.size)
-    for begin in range(0, draft.size, BLOCK):
-        for j in range(_laws_from(begin, laws, group, factor)):
-            chance = mean[group[j]] + factor[j] * rise[group[j]]
-            selected[begin + j] = draft[begin + j] * chance
+    selected = np.empty(draft.size)
+    for i in range(draft.size):
+        g = int(group[i])
+        selected[i] = draft[i] * (mean[g] + factor[i] * rise[g])
     return selected
 
 
 @compiled(error_model="numpy")
 def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
-    """Write what is accepted of each token, and the mass that is left for its replacements."""
+    """Write what is accepted of each token, and what is put out of it."""
     groups = laws[4]
-    mean, rise = _realised_chances(laws, n)
-    group, factor = np.empty(BLOCK, np.int32), np.empty(BLOCK)
+    # the rows hold the tokens' laws first
+    _write_laws(laws, rows[0], rows[1])
+    mean, rise = _realised_chances(laws, n, rows[0], rows[1])
     meant, real = np.empty(BLOCK), np.empty(BLOCK)
     for begin in range(0, rows.shape[1], BLOCK):
-        target, draft = laws[0][begin:], laws[1][begin:]
+        target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
         accepted, left = rows[0][begin : begin + BLOCK], rows[1][begin : begin + BLOCK]
-        size = _laws_from(begin, laws, group, factor)
-        if size == 0:
-            accepted[:] = 0.0
-            left[:] = target[: left.size]
-        for j in range(size):
-            g = group[j]
-            meant[j] = groups[g, MEAN] + factor[j] * groups[g, RISE]
-            real[j] = mean[g] + factor[j] * rise[g]
-        for j in range(size):
+        for j in range(draft.size):
+            g, factor = int(accepted[j]), left[j]
+            meant[j] = groups[g, MEAN] + factor * groups[g, RISE]
+            real[j] = mean[g] + factor * rise[g]
+        for j in range(draft.size):
             p, y = target[j], draft[j] * meant[j]
             accepted[j] = draft[j] * real[j] * (p / max(max(p, y), LEAST))
             left[j] = max(p - y, 0.0)
+    left, rest = total(rows[1]), max(0.0, 1.0 - total(rows[0]))
+    if left <= 0.0:  # then it is drawn from with probability zero but for rounding
+        rows[1], left = laws[0], 1.0
+    for i in range(rows.shape[1]):
+        rows[1, i] = rows[0, i] + rows[1, i] / left * rest

@@ -20,15 +20,15 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 from otlp.numerics.prefix_sums import accumulate
 
-LEAST_EXPONENT = -40
+LEAST_EXPONENT = -32
 """The first bin holds all ratios below two to this power."""
 
 MOST_BITS = 7
 """Bits of the mantissa at most: 128 bins an octave."""
 
-SPARED_BITS = 8
-"""Binary logarithm of V less this is the number of bits, up to `MOST_BITS`: few tokens do not fill
-many bins."""
+SPARED_BITS = 2
+"""Half the binary digits of V, less this, is the number of bits, up to `MOST_BITS`: few tokens do
+not fill many bins."""
 
 MOST_RATIO = 2.0**960
 """Larger ratios count as this one, so that products with them are finite."""
@@ -68,7 +68,9 @@ class Opened(NamedTuple):
 
     Attributes
     ----------
-    bins : RatioBins
+    bits : int
+    p, q : ndarray, shape (K,)
+        See `RatioBins`.
     opened : ndarray of bool, shape (K,)
     tokens : ndarray, shape (m,), int64
         Those of opened bins that can be drafted.
@@ -76,7 +78,9 @@ class Opened(NamedTuple):
         Their p/q.
     """
 
-    bins: RatioBins
+    bits: int
+    p: FloatArray
+    q: FloatArray
     opened: Mask
     tokens: IntArray
     ratios: FloatArray
@@ -112,7 +116,7 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
     n : int
         Number of drafts.  Ratios of n or more are in the last bin: no level reaches them.
     """
-    bits = min(max(_bit_length(target.size) - SPARED_BITS, 0), MOST_BITS)
+    bits = min(max(_bit_length(target.size) // 2 - SPARED_BITS, 0), MOST_BITS)
     last = (_bit_length(n - 1) - LEAST_EXPONENT) << bits
     place = np.empty(target.size, np.uint16)
     for i in range(target.size):
@@ -198,17 +202,15 @@ def open_for_levels(target: FloatArray, draft: FloatArray, n: int) -> Opened:
 @compiled(error_model="numpy")
 def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> Opened:
     """The tokens of opened bins, and their ratios."""
-    count = 0
-    for i in range(target.size):
-        count += opened[bins.place[i]] and draft[i] > 0.0
-    tokens, ratios = np.empty(count, np.int64), np.empty(count)
+    # most of this memory is never touched
+    tokens, ratios = np.empty(target.size, np.int64), np.empty(target.size)
     count = 0
     for i in range(target.size):
         if opened[bins.place[i]] and draft[i] > 0.0:
             tokens[count] = i
             ratios[count] = target[i] / draft[i]
             count += 1
-    return Opened(bins, opened, tokens, ratios)
+    return Opened(bins.bits, bins.p, bins.q, opened, tokens[:count], ratios[:count])
 
 
 @compiled(error_model="numpy")
@@ -285,17 +287,15 @@ def _above(bins: RatioBins, b: int) -> float:
 
 
 @compiled(error_model="numpy")
-def list_items(
-    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray
-) -> Items:
+def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray) -> Items:
     """List closed bins and opened tokens by p/q ascending.
 
     Parameters
     ----------
-    tokens : ndarray, shape (m,)
-        Those of opened bins, by p/q ascending.
+    order : ndarray, shape (m,)
+        Of the opened tokens, by p/q ascending.
     """
-    bits, _, p, q, _, _ = bins
+    bits, p, q, opened, tokens, ratios = bins
     most = min(target.size, q.size + tokens.size)
     start, closed = np.empty(most), np.empty(most, np.bool_)
     p_mass, q_mass = np.empty(most), np.empty(most)
@@ -308,9 +308,8 @@ def list_items(
                 size += 1
             continue
         first = size
-        while at < tokens.size:
-            i = tokens[at]
-            ratio = target[i] / draft[i]
+        while at < order.size:
+            i, ratio = tokens[order[at]], ratios[order[at]]
             if bin_of(ratio, bits, q.size - 1) != b:
                 break
             ratio = min(ratio, MOST_RATIO)
@@ -355,15 +354,15 @@ def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
 
     Sorted are only the tokens of the bins whose bound beats the best prefix of bins.
     """
-    bins, opened, tokens, ratios = open_for_loss(target, draft, n)
-    return _best_subset(target, draft, bins, opened, tokens[ascending(ratios)], n)
+    bins = open_for_loss(target, draft, n)
+    return _best_subset(target, draft, bins, ascending(bins.ratios), n)
 
 
 @compiled(error_model="numpy")
 def _best_subset(
-    target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask, tokens: IntArray, n: int
+    target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
 ) -> Mask:
-    start, p, q, _ = list_items(target, draft, bins, opened, tokens)
+    start, p, q, _ = list_items(target, draft, bins, order)
     q_sum = np.zeros(q.size + 1)
     for k in range(q.size):
         q_sum[k + 1] = q[k]
