@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, cached_property, update_wrapper
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -97,7 +98,7 @@ def _forget_other_sources(folder: Path) -> None:
     It holds that of the kernels that a kernel calls, which may be in other files, and numba looks
     at a kernel's own file alone to see whether the code is out of date.
     """
-    known, stamp = folder / "otlp-sources.txt", str(_package_stamp())
+    known, stamp = folder / "otlp-sources.txt", _package_stamp()
     with suppress(OSError):  # where nothing can be written nothing is kept either
         if known.exists() and known.read_text() == stamp:
             return
@@ -107,16 +108,18 @@ def _forget_other_sources(folder: Path) -> None:
 
 
 @cache
-def _package_stamp() -> int:
-    """Number that changes with the size or the time of any file that a kernel may depend on."""
-    stamps = []
+def _package_stamp() -> str:
+    """Hash of the contents of all files that a kernel may depend on; O(files), once a process.
+
+    Sizes and times would not do: where all files of an image bear one time, they stay.
+    """
+    stamp = sha256()
     for folder, inside, names in os.walk(PACKAGE, followlinks=True):
-        inside[:] = set(inside) - WITHOUT_KERNELS
-        for name in names:
+        inside[:] = sorted(set(inside) - WITHOUT_KERNELS)
+        for name in sorted(names):
             if name.endswith(".py"):
-                status = os.stat(os.path.join(folder, name))
-                stamps.append((status.st_mtime_ns, status.st_size))
-    return hash(tuple(sorted(stamps)))
+                stamp.update(name.encode() + sha256(Path(folder, name).read_bytes()).digest())
+    return stamp.hexdigest()
 
 
 def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,16 +33,26 @@ print(outer.outer(1.0), sum(outer.outer.dispatcher.stats.cache_hits.values()))
 
 
 def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
+    """Also where the new sources have the size and the time of the old ones."""
     head = "from otlp.numerics.compiled import compiled\n"
-    (tmp_path / "inner.py").write_text(head + "@compiled\ndef inner(x): return x + 1.0\n")
+    inner = tmp_path / "inner.py"
+    inner.write_text(head + "@compiled\ndef inner(x): return x + 1.0\n")
+    os.utime(inner, (315532800, 315532800))
     (tmp_path / "outer.py").write_text(
         head + "from inner import inner\n@compiled\ndef outer(x): return inner(x)\n"
     )
     code = KERNELS.format(folder=str(tmp_path))
     assert run_python(code).split() == ["2.0", "0"]
     assert run_python(code).split() == ["2.0", "1"]
-    (tmp_path / "inner.py").write_text(head + "@compiled\ndef inner(x): return x + 20.0\n")
-    assert run_python(code).split() == ["21.0", "0"]
+    inner.write_text(head + "@compiled\ndef inner(x): return x + 4.0\n")
+    os.utime(inner, (315532800, 315532800))
+    assert run_python(code).split() == ["5.0", "0"]
+    # of one file alone, which numba looks at itself, by its time and size
+    outer = tmp_path / "outer.py"
+    before = outer.stat()
+    outer.write_text(outer.read_text().replace("return inner", "return  inner")[:-1])
+    os.utime(outer, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert run_python(code).split() == ["5.0", "0"]
 
 
 @pytest.mark.slow  # compiles all that it calls anew
