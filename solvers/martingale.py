@@ -26,6 +26,7 @@ from otlp.numerics.ratio_bins import (
     MOST_RATIO,
     Opened,
     best_prefix,
+    bits_for,
     least_of,
     list_items,
     open_for_levels,
@@ -96,7 +97,7 @@ class Martingale(Solver):
         """Add up by p/q, find the water-filling levels, couple scores by swaps of cells."""
         assert isinstance(problem.drafts, IID)
         target, draft, n = problem.target, problem.drafts.draft, problem.n
-        bins = open_for_levels(target, draft, n)
+        bins = open_for_levels(target, draft, n, bits_for(target.size))
         laws, subset = _score_laws(target, draft, bins, ascending(bins.ratios), n)
         return Answer(ScorePlan(problem, ScoreLaws(*laws)), Guarantee.OPTIMAL, subset)
 

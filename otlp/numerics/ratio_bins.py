@@ -105,8 +105,13 @@ class Items(NamedTuple):
     closed: Mask
 
 
+def bits_for(vocab_size: int) -> int:
+    """Bits of the mantissa for that many tokens."""
+    return min(max(vocab_size.bit_length() // 2 - SPARED_BITS, 0), MOST_BITS)
+
+
 @compiled(error_model="numpy")
-def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
+def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> RatioBins:
     """Add p and q up by bins of p/q, with what rounding loses; O(V).
 
     Parameters
@@ -115,9 +120,13 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
         p and q.
     n : int
         Number of drafts.  Ratios of n or more are in the last bin: no level reaches them.
+    bits : int
+        Of the mantissa, that a bin's ratios share; see `bits_for`.
     """
-    bits = min(max(_bit_length(target.size) // 2 - SPARED_BITS, 0), MOST_BITS)
-    last = (_bit_length(n - 1) - LEAST_EXPONENT) << bits
+    octaves = -LEAST_EXPONENT
+    while (n - 1) >> (octaves + LEAST_EXPONENT) > 0:
+        octaves += 1
+    last = octaves << bits
     place = np.empty(target.size, np.uint16)
     for i in range(target.size):
         place[i] = bin_of(target[i] / draft[i], bits, last)
@@ -139,14 +148,6 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int) -> RatioBins:
     accumulate(p_sum)
     accumulate(q_sum)
     return RatioBins(bits, place, p, q, p_sum, q_sum)
-
-
-@compiled
-def _bit_length(number: int) -> int:
-    length = 0
-    while number >> length > 0:
-        length += 1
-    return length
 
 
 @compiled
@@ -178,22 +179,22 @@ def power(base: float, n: int) -> float:
 
 
 @compiled(error_model="numpy")
-def open_for_loss(target: FloatArray, draft: FloatArray, n: int) -> Opened:
+def open_for_loss(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
     """Open the bins in which a prefix may have a larger Q^n - P than those between bins; O(V)."""
-    bins = ratio_bins(target, draft, n)
+    bins = ratio_bins(target, draft, n, bits)
     opened = np.zeros(bins.q.size, np.bool_)
     _mark_for_loss(bins, n, opened)
     return _opened(target, draft, bins, opened)
 
 
 @compiled(error_model="numpy")
-def open_for_levels(target: FloatArray, draft: FloatArray, n: int) -> Opened:
+def open_for_levels(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
     """Open what `open_for_loss` opens, the bins of the levels c and C, and mixed ones in between.
 
     Bins between the levels are mixed if their ratios may lie on both sides of the mean of
     n u^(n-1) over the bin's cell.  O(V).
     """
-    bins = ratio_bins(target, draft, n)
+    bins = ratio_bins(target, draft, n, bits)
     opened = np.zeros(bins.q.size, np.bool_)
     _mark_for_levels(bins, n, opened)
     return _opened(target, draft, bins, opened)
@@ -354,7 +355,7 @@ def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
 
     Sorted are only the tokens of the bins whose bound beats the best prefix of bins.
     """
-    bins = open_for_loss(target, draft, n)
+    bins = open_for_loss(target, draft, n, bits_for(target.size))
     return _best_subset(target, draft, bins, ascending(bins.ratios), n)
 
 
