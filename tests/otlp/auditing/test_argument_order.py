@@ -9,7 +9,7 @@ import pytest
 
 import otlp
 from otlp.auditing import DraftedPaths
-from otlp.auditing.argument_order import NAMES
+from otlp.auditing.argument_order import LOGARITHMS, NAMES
 from otlp.errors import InvalidInputError
 from tests.otlp.auditing.rules import leviathan
 
@@ -57,8 +57,49 @@ def test_a_wrong_rule_is_wrong_in_both_orders() -> None:
     assert not report.passed and not report.lossless_swapped
 
 
+def softmax(logits: Any) -> Any:
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def of_logits(draft_token_ids: Any, draft_logits: Any, target_logits: Any, rng: Any) -> Any:
+    return leviathan(draft_token_ids, softmax(target_logits), softmax(draft_logits), rng)
+
+
+def of_mixed(draft_tokens: Any, target_logprobs: Any, q: Any, rng: Any) -> Any:
+    return leviathan(draft_tokens, np.exp(target_logprobs), q, rng)
+
+
+@pytest.mark.parametrize("rule", [of_logits, of_mixed])
+def test_logarithms_are_handed_where_names_say_so(rule: Any) -> None:
+    """Also of tokens of probability zero."""
+    q = np.array([0.5, 0.0, 0.2, 0.3])
+    for p in (P, np.array([0.0, 0.3, 0.3, 0.4])):
+        report = otlp.audit(rule, p, otlp.IID(q, 1))
+        assert report.verdict.name == "LOSSLESS"
+    assert "is log p" in report.reading and report.reading in str(report)
+    assert ("is log q" in report.reading) == (rule is of_logits)
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        (lambda draft_tokens, logits, q, rng: 0, "logits would be handed p"),
+        (lambda draft_tokens, target_scores, q, rng: 0, "target_scores would be handed p"),
+        (lambda draft_tokens, p, q, temperature: 0, "temperature would be handed rng"),
+        (lambda draft_tokens, top_k, q, rng: 0, "top_k would be handed p"),
+        (lambda draft_tokens, target_probs, target_logits, rng: 0, "target_logits would be"),
+        (lambda x, draft_law_given, given, rng: 0, "draft_law_given would be handed p"),
+        (lambda draft_tokens, p, q, target_tokens: 0, "target_tokens would be handed rng"),
+    ],
+)
+def test_names_that_say_other_things_are_refused(rule: Any, what: str) -> None:
+    with pytest.raises(InvalidInputError, match=what):
+        audit(rule)
+
+
 def test_names_are_of_one_role() -> None:
-    every = [name for names in NAMES.values() for name in names]
+    every = [name for names in (*NAMES.values(), *LOGARITHMS.values()) for name in names]
     assert len(every) == len(set(every))
 
 
