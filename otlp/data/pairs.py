@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import re
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -33,6 +36,9 @@ TAKEN = (
 
 ROUNDING = 1e-3
 """How far the sum of a column of text may be off one, since its digits are few."""
+
+WHOLE, DECIMAL_COMMA = re.compile(r"[+-]?\d+"), re.compile(r"(^|[^\d.])[+-]?\d*,\d")
+"""A whole number, and a number with a decimal comma, in a table of text."""
 
 MOST_PADDING = 1e-3
 """Probability of the tokens beyond the shorter vocabulary, up to which they are padding."""
@@ -68,7 +74,7 @@ def from_arrays(
     ------
     InvalidInputError, InvalidDistributionError
         If the shapes do not fit together, or a row is no distribution, or what is cut is no
-        padding.
+        padding, or logits are of one token.
 
     Examples
     --------
@@ -118,12 +124,13 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
     Raises
     ------
     CaptureError
-        If the file cannot be read, or does not hold a pair; the message says what is taken.
+        If the file cannot be read, or does not hold a pair, or may be read in two ways; the
+        message says what is taken.
     InvalidInputError
         As of `from_arrays`.
     """
     try:
-        p, q, named = READERS[Path(path).suffix.lower()](path)
+        p, q, named = READERS[Path(path).suffix.lower()](path, values)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise CaptureError(f"{path}: no pairs of p and q ({error}); {TAKEN}") from None
     if values == "logits" and named[0].endswith("_probs"):
@@ -131,13 +138,18 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
     kind: Values = "logits" if named == NAMES[-1] else values
     if kind == "probabilities" and path.lower().endswith(".csv"):
         p, q = (np.where(abs(one.sum() - 1.0) < ROUNDING, one / one.sum(), one) for one in (p, q))
-    return from_arrays(p, q, kind, source=path, padded=padded)
+    found = from_arrays(p, q, kind, source=path, padded=padded)
+    rows = "1 row" if len(found) == 1 else f"{len(found):,} rows"
+    one, other = (f"'{name}'" if name.isidentifier() else name for name in named)
+    read = f"{path}: {rows} of {found.vocab_size:,} tokens, {kind}; p is {one}, q {other}."
+    return replace(found, note=f"{read} {found.note}".rstrip())
 
 
 Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any], tuple[str, str]]
+"""Arrays p and q, and what each is in the file."""
 
 
-def _npz(path: str) -> Pair:
+def _npz(path: str, values: Values) -> Pair:
     with np.load(path, allow_pickle=False) as found:
         return _by_name(found)
 
@@ -150,34 +162,80 @@ def _by_name(found: Mapping[str, npt.NDArray[Any]]) -> Pair:
     raise ValueError(f"it has {', '.join(found) or 'nothing'}, and not {known}")
 
 
-def _npy(path: str) -> Pair:
+def _npy(path: str, values: Values) -> Pair:
     found = np.load(path, allow_pickle=False)
     if found.ndim not in (2, 3) or found.shape[-2] != 2:
         raise ValueError(f"its shape is {found.shape}")
-    return found[..., 0, :], found[..., 1, :], NAMES[0]
+    if found.shape[:2] == (2, 2) and not np.array_equal(found, np.swapaxes(found, 0, 1)):
+        raise ValueError(f"its shape {found.shape} may be read in two ways")
+    return found[..., 0, :], found[..., 1, :], ("its first array", "its second")
 
 
-def _csv(path: str) -> Pair:
+def _csv(path: str, values: Values) -> Pair:
     """A line a token, with or without headings."""
-    with open(path, encoding="utf-8-sig") as file:
-        lines = [line.strip() for line in file if line.strip()]
-    first = lines[0] if lines else ""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        lines = [line for line in file.read().splitlines() if line.strip()]
+    first = lines[0].lstrip("# ") if lines else ""
     mark = next((one for one in ";\t" if one in first), ",")
-    words = [word.strip().lower() for word in first.split(mark)]
+    words = [word.strip().lower() for word in next(csv.reader([first], delimiter=mark), [])]
     headed = any(word.isidentifier() and word not in ("nan", "inf") for word in words)
     if len(lines) <= headed:
         raise ValueError("it has no numbers")
-    table = np.loadtxt(lines[headed:], delimiter=mark, ndmin=2)
+    numbers = lines[headed:]
+    try:
+        table = np.loadtxt(numbers, delimiter=mark, comments=None, quotechar='"', ndmin=2)
+    except ValueError as error:
+        raise ValueError(_cause(numbers, mark) or str(error)) from None
     if headed:
         if len(words) != table.shape[1] or len(set(words)) < len(words):
             raise ValueError(
                 f"its {table.shape[1]} columns have the headings {', '.join(words)}: each column "
-                "must have one of its own"
+                f"must have one of its own{_decimal_commas(numbers, mark)}"
             )
         return _by_name(dict(zip(words, table.T, strict=True)))
     if table.shape[1] != 2:
-        raise ValueError(f"it has {table.shape[1]} columns, and must have two, or headings")
-    return table[:, 0], table[:, 1], NAMES[0]
+        raise ValueError(
+            f"it has {table.shape[1]} columns, and must have two, or headings"
+            f"{_decimal_commas(numbers, mark)}"
+        )
+    _check_unheaded(first, words, table, values)
+    return table[:, 0], table[:, 1], ("its first column", "its second")
+
+
+def _cause(lines: list[str], mark: str) -> str:
+    """Why a table is no table of numbers, where that can be seen."""
+    if mark != "," and any(DECIMAL_COMMA.search(line) for line in lines):
+        return "its numbers have decimal commas: write points"
+    if mark == "," and all(len(line.split()) > 1 and "," not in line for line in lines):
+        return "its columns stand between spaces: write commas"
+    return ""
+
+
+def _decimal_commas(lines: list[str], mark: str) -> str:
+    """What else there may be too many columns for."""
+    whole = mark == "," and all("." not in line for line in lines)
+    return "; where its numbers have decimal commas, write points" if whole else ""
+
+
+def _check_unheaded(first: str, words: list[str], table: FloatArray, values: Values) -> None:
+    """Refuse what may be headings, line numbers or halves of numbers, if no sum tells.
+
+    Raises
+    ------
+    ValueError
+    """
+    numbered = table[0].tolist() in ([0.0, 1.0], [1.0, 2.0])
+    sums = np.abs(table.sum(axis=0) - 1.0)
+    if values == "probabilities" and (sums < ROUNDING).all():
+        return
+    if numbered or (values == "logits" and all(WHOLE.fullmatch(word) for word in words)):
+        raise ValueError(
+            f"its first line, {first.strip()}, may be headings: write p,q above the numbers, in "
+            "place of it or before it"
+        )
+    counted = np.arange(len(table)) + table[0, 0]
+    if len(table) > 2 and table[0, 0] in (0.0, 1.0) and np.array_equal(table[:, 0], counted):
+        raise ValueError("its first column numbers the lines: give the columns headings, p and q")
 
 
 READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv}
@@ -189,6 +247,11 @@ def _rows(given: npt.ArrayLike, name: str, values: Values) -> FloatArray:
     if numbers.ndim != 2 or not numbers.size:
         raise InvalidInputError(f"{name} has shape {numbers.shape}: it must be (V,) or (rows, V)")
     if values == "logits":
+        if numbers.shape[1] == 1:
+            raise InvalidInputError(
+                f"{name} has shape {np.shape(given)}: that is {len(numbers)} rows of one token, "
+                f"whose probability is 1 whatever its logit; one row of many tokens is {name}[:, 0]"
+            )
         return softmax(np.asarray(numbers, dtype=np.float64))
     try:
         return np.stack([as_distribution(row, name) for row in numbers])

@@ -158,3 +158,66 @@ def test_an_audit_takes_them_and_options_without_a_file_are_refused(tmp_path: Pa
     assert "pass --logits" in refused(*words, tmp_path / "logs.npy")
     for command in ("audit naive --logits", "sweep --synthetic 2 --rules naive --logits"):
         assert "are for .npz, .npy, .csv" in refused(*command.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "reason"),
+    [
+        ("0,1\n0.3,1.5\n-1.2,0.4\n", "logits", "its first line, 0,1, may be headings"),
+        ("0,1\n0.3,0.5\n0.7,0.5\n", "probabilities", "its first line, 0,1, may be headings"),
+        ("2024,2025\n0.3,1.5\n-1.2,0.4\n", "logits", "may be headings"),
+        ("0.0,1.0\n0.3,1.5\n-1.2,0.4\n", "logits", "may be headings"),
+        ("1,25\n-0,5\n2,75\n", "logits", "may be headings"),
+        ("0.,-1.5\n1.,0.4\n2.,0.1\n", "logits", "numbers the lines"),
+        ("0,5;0,3\n0,5;0,7\n", "probabilities", "decimal commas: write points"),
+        ("p;q\n-,5;1,3\n", "logits", "decimal commas: write points"),
+        ("0,5,0,3\n0,5,0,7\n", "probabilities", "decimal commas, write points"),
+        ("0.5 0.3\n0.5 0.7\n", "probabilities", "stand between spaces: write commas"),
+        ("0.5,0.3 # first\n0.5,0.7\n", "probabilities", "could not convert"),
+        (",0,1\n0,0.5,0.3\n1,0.5,0.7\n", "probabilities", "could not convert"),
+    ],
+)
+def test_tables_that_may_be_read_in_two_ways_are_refused(
+    text: str, values: Any, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(CaptureError, match=reason):
+        read_pairs(str(tmp_path / "x.csv"), values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"q","p"\n"-1.5",0\n0.4,2\n',
+        '"","q","p"\n"1",-1.5,0\n"2",0.4,2\n',
+        "q;p\r\n-1.5;0\r\n0.4;2\r\n",
+        "# q,p\n-1.5,0\n0.4,2\n",
+        "\ufeff Q\tP\n-1.5\t0\n\n0.4\t2",
+    ],
+)
+def test_headings_as_others_write_them(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    capture = read_pairs(str(tmp_path / "x.csv"), "logits")
+    p, q = capture.distributions(0)
+    assert p[1] / p[0] == pytest.approx(np.exp(2.0)) and q[1] / q[0] == pytest.approx(np.exp(1.9))
+    assert "1 row of 2 tokens, logits; p is 'p', q 'q'" in capture.note
+
+
+def test_logits_of_one_token_and_arrays_of_two_readings_are_refused(tmp_path: Path) -> None:
+    for p, q in ((P[0][:, None], Q[0][:, None]), (P[0], Q[0][:, None])):
+        with pytest.raises(InvalidInputError, match=r"\(20, 1\): that is 20 rows of one token"):
+            from_arrays(p, q, "logits")
+    for array in (np.stack([P[:2], Q[:2]]), np.array([[0.2, 0.8], [0.6, 0.4]])):
+        np.save(tmp_path / "x.npy", array)
+        with pytest.raises(CaptureError, match="may be read in two ways"):
+            read_pairs(str(tmp_path / "x.npy"))
+
+
+def test_what_was_read_is_said(folder: Path) -> None:
+    for name, said in (
+        ("rows.npz", "3 rows of 20 tokens, probabilities; p is 'p', q 'q'"),
+        ("rows.npy", "p is its first array, q its second"),
+        ("plain.csv", "1 row of 20 tokens, probabilities; p is its first column, q its second"),
+        ("named.csv", "p is 'target', q 'draft'"),
+    ):
+        assert said in done("solve", folder / name)
