@@ -93,9 +93,15 @@ class _Process:
             self._give_up(
                 f"answers case {number} with {one_line(line)}: it must be JSON with the id"
             )
-        if answer["id"] != number:
+        answer = {key: _whole(value) for key, value in answer.items()}
+        if isinstance(answer["id"], bool) or answer["id"] != number:
             self._give_up(
                 f"answers case {answer['id']!r:.20} where {number} is next: keep the order"
+            )
+        if "token" not in answer and "tokens" not in answer:
+            self._give_up(
+                f"answers case {number} without a token or tokens: its line has "
+                f"{', '.join(answer)[:80]}"
             )
         self.answered = number + 1
         return answer.get("tokens", answer.get("token"))
@@ -103,6 +109,13 @@ class _Process:
     def _give_up(self, reason: str) -> NoReturn:
         self.child.kill()
         raise NotJudgedError(f"the command {reason}")
+
+
+def _whole(value: Any) -> Any:
+    """A number of JSON, or a list of them, with whole ones as such: 1.0 and 1 are one number."""
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class CommandRule:

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TextIO, cast
 
 import click
 
@@ -47,6 +47,8 @@ def out_of_click() -> Iterator[None]:
 
 def status_of(run: Callable[[], object]) -> int:
     """Run a command, say in a line what went wrong, and return the status of the process."""
+    if sys.stdout is None:
+        sys.stdout = cast(TextIO, _Closed())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             # what the terminal's encoding lacks, such as a sign of plus and minus, ends nothing
@@ -56,6 +58,23 @@ def status_of(run: Callable[[], object]) -> int:
     except OSError as error:  # not even that can be said
         status = _of_a_write(error)
     return max(status, *map(_flush, (sys.stdout, sys.stderr)))
+
+
+class _Closed(io.TextIOBase):
+    """Standard output where the shell closed it: what cannot be printed is no success."""
+
+    def __init__(self) -> None:
+        # else the first file that is opened would take its place, and what programs print
+        while (number := os.open(os.devnull, os.O_RDWR)) < 1:
+            pass
+        if number > 1:
+            os.close(number)
+        else:
+            os.set_inheritable(number, True)
+
+    def write(self, text: str, /) -> int:
+        """Refuse it."""
+        raise OSError("standard output is closed: open it, or send it to a file")
 
 
 def _status_of(run: Callable[[], object]) -> int:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,10 @@ Decorator = Callable[[Command], Command]
 
 
 class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A list such as 10,100, each part of one type; at least one part."""
+    """A list such as 10,100, each part of one type; at least one part.
+
+    A comma in the name of a file that is there separates nothing.
+    """
 
     name = "list"
 
@@ -42,7 +45,7 @@ class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         """Convert part by part."""
         if isinstance(value, tuple):
             return value
-        words = [word.strip() for word in value.split(",") if word.strip()]
+        words = list(_words(value, isinstance(self.part, OwnOr)))
         if not words:
             self.fail("the list is empty: give at least one, or several as in a,b", param, ctx)
         return tuple(self.part.convert(word, param, ctx) for word in words)
@@ -54,6 +57,18 @@ class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         done, comma, last = incomplete.rpartition(",")
         found = self.part.shell_complete(ctx, param, last)
         return [CompletionItem(done + comma + item.value) for item in found]
+
+
+def _words(value: str, files: bool) -> Iterator[str]:
+    """What stands between commas; with those that a file's name holds, where there is one."""
+    pieces = value.split(",")
+    while pieces:
+        joined = [",".join(pieces[:count]).strip() for count in range(len(pieces), 1, -1)]
+        named = [word for word in joined if files and Path(word.rpartition(":")[0]).is_file()]
+        word = named[0] if named else pieces[0].strip()
+        pieces = pieces[word.count(",") + 1 :]
+        if word:
+            yield word
 
 
 class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]

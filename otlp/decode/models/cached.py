@@ -94,10 +94,14 @@ class CachedModel(Model):
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Tokens that end a text, as ``generate`` of transformers knows them."""
+        """Tokens that end a text, as ``generate`` of transformers knows them.
+
+        Ids that are none of its tokens, such as the -1 of some configurations, are left out.
+        """
         settings = getattr(self.model, "generation_config", None) or self.model.config
         found = getattr(settings, "eos_token_id", None)
-        return () if found is None else tuple(np.atleast_1d(found).tolist())
+        ids = [] if found is None else np.atleast_1d(found).tolist()
+        return tuple(token for token in ids if 0 <= token < self.vocab_size)
 
     @property
     def context_limit(self) -> int | None:

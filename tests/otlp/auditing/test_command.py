@@ -127,10 +127,18 @@ def test_tokens_that_are_none(tokens: str) -> None:
     assert report.verdict is Verdict.RULE_FAILED
 
 
+@pytest.mark.parametrize("tokens", ["[1.0]", "1.0", "1"])
+def test_whole_numbers_are_tokens_however_they_are_written(tokens: str) -> None:
+    body = f'case["id"] = float(case["id"]); tokens = {tokens}'
+    assert audit(CommandRule(program(body), 1), [0.0, 1.0, 0.0], IID(Q, n=1)).passed
+
+
 BAD = {
     "it dies": ("raise SystemExit(3)", r"ended with status 3 before it answered case 0"),
     "nonsense": ("print('hello', flush=True)", "must be JSON with the id"),
     "no id": ("print('{}', flush=True)", "must be JSON with the id"),
+    "another id": ("case['id'] = case['id'] == 0; tokens = [0]", "keep the order"),
+    "the question": ("print(json.dumps(case), flush=True)", "without a token or tokens: its line"),
     "another order": ("case['id'] += 1; tokens = [0]", "keep the order"),
     "too much": (
         "print(json.dumps({'id': case['id'], 'token': 0}) * 1 + chr(10) + 'more', flush=True); "
