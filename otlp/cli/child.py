@@ -1,6 +1,7 @@
 """Foreign code runs in a child process, which may end, crash or loop without harm.
 
-The parent ends it at the time limit, whatever it is busy with, and with it what it started.  If the
+The parent ends it at the time limit, whatever it is busy with, and with it what it started
+(`otlp.cli.orphans`).  If the
 parent is killed, the child ends itself: a thread of it waits for that, and for code that lets no
 thread run there is an alarm of the kernel.
 """
@@ -20,6 +21,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from otlp.auditing.subject import one_line
+from otlp.cli.orphans import ended_with_their_parents
 from otlp.errors import OTLPError
 
 Result = TypeVar("Result")
@@ -58,7 +60,13 @@ def run_in_child(
     ChildError
         If `work` raises, calls `sys.exit`, ends its process, or is not done in time.
     """
-    time_limit = min(time_limit, LONGEST)
+    with ended_with_their_parents():
+        return _run_in_child(work, min(time_limit, LONGEST), progress)
+
+
+def _run_in_child(
+    work: Callable[[Progress], Result], time_limit: float, progress: Progress
+) -> Result:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(work, sender, time_limit))
@@ -70,7 +78,12 @@ def run_in_child(
     sender.close()
     deadline = time.monotonic() + time_limit
     try:
-        while (left := deadline - time.monotonic()) > 0.0 and receiver.poll(left):
+        while (left := deadline - time.monotonic()) > 0.0:
+            if not receiver.poll(min(left, GRACE)):
+                # what it started may hold its end of the pipe
+                if not child.is_alive() and not receiver.poll():
+                    raise EOFError
+                continue
             kind, content = receiver.recv()
             if kind == "result":
                 result: Result = content

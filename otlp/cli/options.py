@@ -63,9 +63,9 @@ def _words(value: str, files: bool) -> Iterator[str]:
     """What stands between commas; with those that a file's name holds, where there is one."""
     pieces = value.split(",")
     while pieces:
-        joined = [",".join(pieces[:count]).strip() for count in range(len(pieces), 1, -1)]
-        named = [word for word in joined if files and Path(word.rpartition(":")[0]).is_file()]
-        word = named[0] if named else pieces[0].strip()
+        joined = (",".join(pieces[:count]).strip() for count in range(1, len(pieces) + 1))
+        named = (word for word in joined if files and Path(word.rpartition(":")[0]).is_file())
+        word = next(named, pieces[0].strip())
         pieces = pieces[word.count(",") + 1 :]
         if word:
             yield word

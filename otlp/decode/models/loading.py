@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from otlp.decode.models.copying import Copying
 from otlp.decode.models.frequent_kind import is_frequent_draft
 from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
+from otlp.decode.models.hub import check_hub
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.mixture import Mixture
@@ -30,6 +31,9 @@ COPYING = "copying:"
 
 CORPUS = "ngram:"
 """What stands before the name of a file that n-grams are counted in."""
+
+OURS = (SMOLLM2, SMOLLM2_DRAFT, *TRAINED_PAIR, "lookup", "ngram")
+"""Names that are no folder's and not on the hub."""
 
 WHAT_TO_GIVE = (
     f"give a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
@@ -87,6 +91,7 @@ def load_model(
     except ImportError as error:
         raise EngineNotFoundError(MISSING) from error
     folder = find_model(source)
+    check_hub(folder, OURS)
     if is_frequent_draft(folder):
         raise InvalidInputError(
             f"{source} reads its target's embedding and cannot run alone: give it as a draft"
@@ -307,6 +312,7 @@ def _files(source: str) -> _Files | None:
         import transformers
 
         folder = find_model(source)
+        check_hub(folder, OURS)
         config: Any = transformers.AutoConfig.from_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         return _Files(source, int(config.get_text_config().vocab_size), tokenizer)

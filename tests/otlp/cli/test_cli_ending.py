@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from otlp.cli.ending import AnswerIsNo, status_of
 from otlp.cli.output import console, fail
 from otlp.errors import CaptureError
+from tests.processes import alive
 
 
 def aborted(by: type[BaseException]) -> click.Abort:
@@ -77,3 +79,34 @@ def test_an_output_that_is_full_is_said() -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2 and "No space left" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("closed", [">&-", "0<&- >&-"])
+def test_a_closed_standard_output_is_no_success(closed: str) -> None:
+    command = f"{sys.executable} -m otlp --help {closed}"
+    found = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert found.returncode == 2 and "standard output is closed" in found.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+def test_what_foreign_code_started_ends_with_it_in_any_session(tmp_path: Path) -> None:
+    """A grandchild of a command, and a fork of a function, each in a session of its own."""
+    (tmp_path / "mine.py").write_text(
+        "import os, subprocess, time\n"
+        "def rule(draft_tokens, p, q, rng):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        open('one', 'w').write(str(os.getpid()))\n"
+        "        time.sleep(600)\n"
+        "    other = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "    open('other', 'w').write(str(other.pid))\n"
+        "    while not os.path.exists('one'):\n"
+        "        time.sleep(0.01)\n"
+        "    os._exit(3)\n"
+    )
+    words = [sys.executable, "-m", "otlp", "audit", "mine.py:rule"]
+    found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 2 and "ended its process with status 3" in found.stderr
+    for name in ("one", "other"):
+        assert not alive(int((tmp_path / name).read_text()))

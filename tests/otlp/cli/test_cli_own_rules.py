@@ -46,6 +46,15 @@ def records(tmp_path: Path, rule: str) -> list[dict[str, Any]]:
     return [record for record in found if str(record["rule"]).endswith(rule)]
 
 
+def test_a_comma_in_the_name_of_a_file_separates_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mine, at n = 1,2.py"
+    file.write_text("def rule(draft_tokens, p, q, rng):\n    return rng.choice(len(p), p=p)\n")
+    words = "compare --rows 1 --n 1 --schemes iid --top-k 30 --json".split()
+    for rules in (f"naive,{file}:rule,k-seq", f"{file}:rule"):
+        done(*words, tmp_path / "found.json", "--rules", rules)
+        assert records(tmp_path, f"{file.name}:rule")
+
+
 def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     output = compare(tmp_path, "eagle_style", "overwriting", "unfollowed")
     assert "printed by a rule" not in output

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
+import otlp  # noqa: E402
 from otlp.decode import (  # noqa: E402
     ALGORITHMS,
     RandomChooser,
@@ -322,3 +323,25 @@ def test_what_a_template_refuses_is_named(chatting):
     chatting.tokenizer.chat_template = "{{ raise_exception('only users speak') }}"
     with pytest.raises(InvalidInputError, match="refuses the messages: only users speak"):
         chatting.encode_chat(MESSAGES)
+
+
+@pytest.mark.parametrize(("said", "ends"), [([-1, 3, SIZE], (3,)), (-1, ()), (5, (5,))])
+def test_ends_are_tokens_whatever_the_configuration_says(said, ends):
+    model = HuggingFaceModel(tiny("llama", eos_token_id=said))
+    assert model.ends == ends
+    texts = otlp.decode.decode(model, [[1, 2]], 4, np.random.default_rng(0), ends=model.ends)
+    assert texts[0].tokens.size <= 4
+
+
+@pytest.mark.parametrize("name", ["prompt-lookup", "nobody/nothing"])
+def test_a_name_that_is_none_is_not_waited_for(name, monkeypatch):
+    from huggingface_hub import HfApi
+
+    def unreachable(self, source, timeout):
+        assert timeout <= 10.0
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(HfApi, "model_info", unreachable)
+    with pytest.raises(InvalidInputError, match="the hub cannot be asked for it") as error:
+        load_model(name)
+    assert ("did you mean 'lookup'?" in str(error.value)) == (name == "prompt-lookup")
