@@ -99,10 +99,10 @@ def command(
     }
     found |= {"rules": own} if own else {}
     write_result(json_path, "bench", found)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_times(path, cells))
     if table_path:
         write_records(table_path, [_line(cell) for cell in cells])
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_times(path, cells))
     console.print("Milliseconds a token with certificate, and acceptance")
     console.print(f"{chosen.title}\n")
     show(_times(cells, list(timed)))

@@ -120,10 +120,10 @@ def command(
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
     content |= {"losses": losses, "own_losses": own_losses} if lossy else {}
     write_result(json_path, "compare", content)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
     if table_path:
         write_table(table_path, points)
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
     console.print(f"Mean acceptance: {chosen.title}")
     print_points(points, "n", _cell)
     _print_drafts(results)

@@ -26,6 +26,7 @@ from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record
 from otlp.studies.figures import draw_block_efficiency
+from otlp.studies.names import short_names
 
 DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,two-slice"
 
@@ -151,11 +152,13 @@ def decode(
         "measurements": [record(one, baseline) for one, baseline in found],
     }
     write_result(json_path, "decode", content)
+    if table_path:
+        names = short_names(one.setting.algorithm for one, _ in found)
+        lines = [_line(names[one.setting.algorithm], one, baseline) for one, baseline in found]
+        write_records(table_path, lines)
     if figure_path:
         measured = [one for one, _ in found]
         write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
-    if table_path:
-        write_records(table_path, [_line(one, baseline) for one, baseline in found])
     console.print(f"{title}\n")
     show(_table(found))
     note(
@@ -216,13 +219,13 @@ def _measure(
             yield one, baseline
 
 
-def _line(one: Measurement, baseline: Measurement) -> dict[str, object]:
+def _line(name: str, one: Measurement, baseline: Measurement) -> dict[str, object]:
     """A measurement in a line of a table for a paper."""
     setting, timed = one.setting, one.timed
     gain = timed.speed_up(baseline.timed, "wall")
     efficiency = timed.block_efficiency
     return {
-        "algorithm": Path(setting.algorithm).name,
+        "algorithm": name,
         "paths": setting.paths,
         "length": setting.length,
         "temperature": setting.temperature,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -97,4 +98,5 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **options: Any) -> NoReturn:
         """Run a command and end the process, with the status that `otlp.cli.ending` says."""
         options["standalone_mode"] = False
+        os.environ["MPLBACKEND"] = "agg"  # a notebook's stands in what it exports to commands
         sys.exit(status_of(partial(super().main, *args, **options)))

@@ -1,4 +1,7 @@
-"""Results as a file for a paper: CSV or LaTeX, by the ending."""
+"""Results as a file for a paper: CSV or LaTeX, by the ending.
+
+Names are the user's own: no program that reads the file may take them for formulas or commands.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,34 @@ from pathlib import Path
 from typing import Any
 
 from otlp.cli.output import write_whole
+from otlp.errors import clean
 from otlp.studies.compare import BOUND, OPTIMUM
+from otlp.studies.names import short_names
 from otlp.studies.points import SweepPoint, SweepSetting
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What a formula of a spreadsheet may begin with."""
+
+LATEX = {one: f"\\{one}" for one in "_%&#${}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",  # at the beginning of a line it would be an option of the line's end before
+    "]": "{]}",
+    "\n": " ",
+}
+"""How LaTeX writes its own signs."""
 
 
 def write_table(path: Path, points: Sequence[SweepPoint]) -> None:
     """Write a line for each rule at each setting, with its intervals, by the ending of the file."""
     best = {point.setting: point for point in points if point.rule == OPTIMUM}
-    lines = [_line(point, best) for point in points if point.rows]
+    names = short_names(point.rule for point in points)
+    lines = [_line(point, best, names[point.rule]) for point in points if point.rows]
     text = _latex(lines) if path.suffix.lower() == ".tex" else _csv(lines)
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
@@ -28,14 +51,14 @@ def write_records(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint]) -> dict[str, Any]:
+def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint], name: str) -> dict[str, Any]:
     setting = point.setting
     line = {
         "scheme": setting.scheme,
         "n": setting.n,
         "temperature": setting.temperature,
         "top_k": setting.top_k or "",
-        "rule": point.rule if ":" not in point.rule else Path(point.rule).name,
+        "rule": name,
         "rows": point.rows,
         "acceptance": point.acceptance.mean,
         "low": point.acceptance.low,
@@ -55,12 +78,15 @@ def _csv(lines: Sequence[dict[str, Any]]) -> str:
     writer = csv.DictWriter(made, list(lines[0]) if lines else [], lineterminator="\n")
     writer.writeheader()
     for line in lines:
-        finite = (
-            "" if isinstance(value, float) and math.isnan(value) else value
-            for value in line.values()
-        )
-        writer.writerow(dict(zip(line, finite, strict=True)))
+        writer.writerow({name: _cell(value) for name, value in line.items()})
     return made.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Nothing for no number; text that a spreadsheet would take for a formula behind a quote."""
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 def _latex(lines: Sequence[dict[str, Any]]) -> str:
@@ -103,4 +129,4 @@ def _number(mean: float, half: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(f"\\{one}" if one in "_%&#$" else one for one in text)
+    return "".join(LATEX.get(one, one) for one in clean(text))

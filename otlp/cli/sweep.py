@@ -126,10 +126,10 @@ def command(
     }
     write_result(json_path, "sweep", content)
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
     if table_path:
         write_table(table_path, points)
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     note("\n±: half of a 95% interval, passages being the independent units.")

@@ -39,14 +39,24 @@ def figure(
     EngineNotFoundError
         If matplotlib is missing.
     """
-    canvas = _empty(width, height)
-    from matplotlib import rc_context
-
-    with rc_context({**LOOK, **settings}):
+    _empty(1.0, 1.0)
+    with _own_style(settings):
+        canvas = _empty(width, height)
         yield canvas
         # without the date the same figure is the same file
         metadata = {"Date": None} if str(path).endswith(".svg") else None
         canvas.savefig(path, dpi=200, metadata=metadata)
+
+
+@contextmanager
+def _own_style(settings: Any) -> Iterator[None]:
+    """Matplotlib as it comes, `LOOK` and `settings`, whatever the user's own settings are."""
+    from matplotlib import rc_context, rcdefaults, rcParams
+
+    with rc_context():
+        rcdefaults()
+        rcParams.update({**LOOK, **settings})
+        yield
 
 
 def axes_or_new(axes: Any) -> Any:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from otlp.errors import clean
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
 from otlp.studies.compare import BOUND, OPTIMUM
+from otlp.studies.names import short_names
 from otlp.studies.points import AXES as SWEPT
 from otlp.studies.points import LOSSY, SweepPoint, by_panel
 from otlp.studies.style import ONE_COLUMN, PRINT, TWO_COLUMNS, look
@@ -40,6 +42,7 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
                 if cell.partial:
                     axes.plot(*place, markerfacecolor="white", **style)
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
         axes.set_ylabel("median ms a token, with certificate")
@@ -83,7 +86,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
             for axes in pair:
                 axes.set_axis_off()
         for (upper, lower), (label, found) in zip(pairs, groups.items(), strict=False):
-            upper.set_title(label, parse_math=False)
+            upper.set_title(clean(label))
             _sweep_lines(upper, lower, found, over, rules)
         for upper, lower in pairs[: len(groups) : columns]:
             upper.set_ylabel("mean acceptance")
@@ -92,8 +95,8 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
             lower.set_xlabel(SWEPT[over])
         _legend(canvas, panels.ravel(), loc="outside lower center", ncols=2 if columns == 1 else 4)
         said = "; ".join(filter(None, (title, "bars: 95% intervals over passages")))
-        said = fill(said, 52 if columns == 1 else 110)
-        canvas.suptitle(said, fontsize="medium", parse_math=False)
+        said = fill(clean(said), 52 if columns == 1 else 110)
+        canvas.suptitle(said, fontsize="medium")
 
 
 def _sweep_lines(
@@ -112,7 +115,7 @@ def _sweep_lines(
         places = at if numbers else [values.index(place) for place in at]
         drawn = look(rule, rules) | ({"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {})
         lossy = any(point.reason.startswith(LOSSY) for point in own)
-        label = Path(rule).name + (" (not lossless)" if lossy else "")
+        label = _label(rule, rules) + (" (not lossless)" if lossy else "")
         means = np.array([p.acceptance.mean for p in own])
         halves = np.array([p.error if rule == OPTIMUM else p.sampling_error for p in own])
         ends = np.clip([means - halves, means + halves], 0.0, 1.0)
@@ -135,6 +138,12 @@ def _sweep_lines(
     )
 
 
+def _label(name: str, among: Sequence[str]) -> str:
+    """A short name, behind a folder where matplotlib would leave it out of the legend."""
+    short = clean(short_names(among)[name])
+    return f"./{short}" if short.startswith("_") else short
+
+
 def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
     """Draw a panel for each of K, L and temperature that varies, the others at their largest."""
     from otlp.studies.decoding import BASELINE
@@ -146,14 +155,16 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
         panels = canvas.subplots(1, len(varying), squeeze=False)[0]
         for panel, axis in zip(panels, varying, strict=True):
             fixed = {other: values[other][-1] for other in AXES if other != axis}
-            for name in dict.fromkeys(one.setting.algorithm for one in found):
-                _line(panel, axis, [one for one in found if _matches(one.setting, name, fixed)])
+            names = list(dict.fromkeys(one.setting.algorithm for one in found))
+            for name in names:
+                own = [one for one in found if _matches(one.setting, name, fixed)]
+                _line(panel, axis, own, names)
             panel.set_xticks(values[axis])
             panel.set_xlabel(AXES[axis])
             panel.set_title(", ".join(f"{AXES[key]} = {value}" for key, value in fixed.items()))
         panels[0].set_ylabel("tokens per target call")
         _legend(canvas, panels)
-        canvas.suptitle(title, parse_math=False)
+        canvas.suptitle(clean(title))
 
 
 def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
@@ -189,7 +200,7 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
         for panel in grid[-1]:
             panel.set_xlabel("target calls a token")
         _legend(canvas, grid.ravel(), loc="outside lower center", ncols=4)
-        canvas.suptitle(title, fontsize="small", parse_math=False)
+        canvas.suptitle(clean(title), fontsize="small")
 
 
 def _matches(setting: Setting, name: str, fixed: dict[str, Any]) -> bool:
@@ -200,7 +211,7 @@ def _matches(setting: Setting, name: str, fixed: dict[str, Any]) -> bool:
     )
 
 
-def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
+def _line(panel: Any, axis: str, found: Sequence[Measurement], names: Sequence[str]) -> None:
     found = sorted(found, key=lambda one: float(getattr(one.setting, axis)))
     if not found:
         return
@@ -209,6 +220,6 @@ def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
         [getattr(one.setting, axis) for one in found],
         [estimate.mean for estimate in estimates],
         [estimate.high - estimate.mean for estimate in estimates],
-        label=found[0].setting.algorithm,
-        **look(found[0].setting.algorithm),
+        label=_label(found[0].setting.algorithm, names),
+        **look(found[0].setting.algorithm, names),
     )
