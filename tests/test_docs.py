@@ -5,6 +5,7 @@ import doctest
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.pages import PAGES, ROOT, SOURCES, names_a_missing_part
@@ -100,6 +101,7 @@ def test_every_benchmark_is_in_the_list_of_all() -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_docstrings(name: str) -> None:
+    """Also where the caller's `np.errstate` raises: every public name has an example."""
     if names_a_missing_part(name):
         pytest.skip("needs torch and transformers: pip install -e .[decode]")
     for node in ast.walk(ast.parse(SOURCES[name].read_text(encoding="utf-8"))):
@@ -108,4 +110,5 @@ def test_docstrings(name: str) -> None:
             text = node.value.value
             if isinstance(text, str) and ">>> " in text:
                 test = doctest.DocTestParser().get_doctest(text, {}, name, name, node.lineno)
-                assert doctest.DocTestRunner(optionflags=OPTIONS).run(test).failed == 0
+                with np.errstate(all="raise"):
+                    assert doctest.DocTestRunner(optionflags=OPTIONS).run(test).failed == 0

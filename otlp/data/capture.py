@@ -9,7 +9,7 @@ from typing import overload
 
 import numpy as np
 
-from otlp.checks import precision, whole_number
+from otlp.checks import own_float_errors, precision, whole_number
 from otlp.data.columns import (
     LazyArray,
     LogitArray,
@@ -247,6 +247,7 @@ class Capture(ReadOnly):
             token,
         )
 
+    @own_float_errors
     def distributions(
         self,
         row: int,
@@ -326,6 +327,7 @@ class Capture(ReadOnly):
                 f"row; use {self.kept} at most, or a capture of whole rows"
             )
 
+    @own_float_errors
     def truncation(
         self,
         row: int,

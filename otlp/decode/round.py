@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from otlp.checks import is_a
+from otlp.checks import is_a, own_float_errors
 from otlp.decode.choosing import Chooser, RandomChooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model, check_pair
@@ -186,6 +186,7 @@ def play_round(
     return played
 
 
+@own_float_errors
 def scored_round(
     draft: Model | None,
     target: Model,

@@ -74,11 +74,13 @@ class WithoutReplacement(OneDraft):
     0.3
     """
 
+    @checks.own_float_errors
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Distribution q without the tokens drawn, renormalised; O(V)."""
         return renormalise_without(self.draft, checks.check_drawn(drawn, self.n, self.vocab_size))
 
     @cached_property
+    @checks.own_float_errors
     def inclusion(self) -> FloatArray:
         """Probability that token i is among the drafts; shape (V,).  O(V), O(nV) a node."""
         if self.n == 1:
@@ -97,6 +99,7 @@ class WithoutReplacement(OneDraft):
         result[tokens] = chances[tokens.size :]
         return frozen(np.minimum(result, 1.0))
 
+    @checks.own_float_errors
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Distribution of the first draft in `order`; O(V) for n <= 2, then O(nV) a node."""
         order = checks.check_order(order, self.vocab_size)
@@ -181,6 +184,7 @@ class WithoutReplacement(OneDraft):
         different = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
         return np.asarray(different & (self.draft[rows] > 0.0).all(axis=1))
 
+    @checks.own_float_errors
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafted tokens lie in S; O(n) for each of its tokens and node."""
         inside = checks.check_mask(subset, self.vocab_size)
@@ -189,6 +193,7 @@ class WithoutReplacement(OneDraft):
         tokens = np.flatnonzero(inside & (self.draft > 0.0))
         return min(1.0, float(self._race.chances(self.n, tokens, np.ones(tokens.size)).sum()))
 
+    @checks.own_float_errors
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some drafted token lies in S; without cancellation."""
         inside = checks.check_mask(subset, self.vocab_size)
@@ -223,6 +228,7 @@ class WithoutReplacement(OneDraft):
         count = as_float(comb(int(np.count_nonzero(self.draft)), self.n))
         return count, count * self.n
 
+    @checks.own_float_errors
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
         count = self.tuple_count()
@@ -232,6 +238,7 @@ class WithoutReplacement(OneDraft):
         listed = sets[:, orders].reshape(len(sets) * factorial(self.n), self.n)
         return DraftTuples.positive(listed, self._probability(listed))
 
+    @checks.own_float_errors
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of n tokens with their masses, without listing the tuples.
 
@@ -257,6 +264,7 @@ class WithoutReplacement(OneDraft):
         return np.cumsum(self.draft)
 
     @cached_property
+    @checks.own_float_errors
     def top_and_tail(self) -> tuple[IntArray, float]:
         """The n most likely tokens, and the mass of all others."""
         top = _largest(self.draft, self.n)

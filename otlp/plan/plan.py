@@ -313,6 +313,7 @@ def first_accepted(
     return verified
 
 
+@own_float_errors
 def residual_distribution(target: FloatArray, acceptance: FloatArray | float) -> FloatArray:
     """Distribution of what replaces a rejected draft: what acceptance leaves of the target.
 

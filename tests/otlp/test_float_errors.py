@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from otlp.distribution import FloatArray
 from otlp.errors import OTLPError
 from otlp.solvers import SOLVERS
 from tests.instances import DEGENERATE
+from tests.otlp.auditing.rules import leviathan
 
 TINY = np.array([1.0, 1e-300, 5e-324])
 PEAKED = [0.999998, 1e-6, 1e-6]
@@ -75,3 +78,120 @@ def test_no_distribution_looks_at_it(logits: list[float], temperature: float) ->
     wanted = found()
     with np.errstate(all="raise"):
         assert np.array_equal(found(), wanted)
+
+
+class Steep(otlp.decode.Model):
+    """Logits so far apart that most probabilities underflow."""
+
+    name = "steep"
+
+    def __init__(self, seed: int, scale: float = 300.0) -> None:
+        self.table = np.random.default_rng(seed).normal(size=(6, 6)) * scale
+
+    @property
+    def vocab_size(self) -> int:
+        return 6
+
+    def start(self, context: Any) -> None:
+        self.last = int(context[-1])
+
+    def logits(self, tree: Any, nodes: Any) -> FloatArray:
+        return self.table[[tree.tokens[node] if node else self.last for node in nodes]]
+
+    def advance(self, tree: Any, node: int, token: int) -> None:
+        self.last = token
+
+
+def decoded(draft: Any, target: Any, drafting: Any, verification: Any) -> list[int]:
+    rng = np.random.default_rng(1)
+    how = {"draft": draft, "drafting": drafting, "verification": verification}
+    return [*map(int, otlp.decode.decode(target, [[1]], 12, rng, **how)[0].tokens)]
+
+
+def of_models() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every verification with drafts that it takes, and every kind of draft model."""
+    one, other = Steep(0), Steep(1)
+    draftings = {
+        "paths": otlp.decode.iid_paths(2, 3),
+        "path": otlp.decode.iid_paths(1, 3),
+        "different": otlp.decode.without_replacement([2, 2]),
+        "top": otlp.decode.top_tree(4, 3),
+        "certain": otlp.decode.certain_tree([-1, 0, 0, 1]),
+        "hub": otlp.decode.hub_pairs(2),
+        "prefix": otlp.decode.prefix_tree([2, 2]),
+        "delayed": otlp.decode.delayed_paths(1, 2, 2),
+    }
+    for name in otlp.decode.ALGORITHMS:
+        rule = otlp.decode.find_verification(name)
+        for kind, drafting in draftings.items():
+            if rule.supports(drafting):
+                yield f"{name}, {kind}", partial(decoded, other, one, drafting, rule)
+    noisy, noise = otlp.decode.with_shared_noise(other, one, seed=7)
+    equal = otlp.decode.Equality()
+    yield "equality", lambda: decoded(noisy, noise, draftings["top"], equal)
+    block = otlp.decode.Block()
+    for model in (
+        otlp.decode.Mixture([other, Steep(2)]),
+        otlp.decode.Copying(other),
+        otlp.decode.NGram(6),
+        otlp.decode.PromptLookup(6),
+        otlp.decode.Perturbed(other, seed=0),
+    ):
+        yield type(model).__name__, partial(decoded, model, one, draftings["path"], block)
+
+
+def of_captures() -> Iterator[tuple[str, Callable[[], Any]]]:
+    whole = otlp.synthetic.generate(2, 1000)
+    kept = otlp.captures.builtin()
+    for temperature in (0.001, 0.01, 1.0):
+        for name, found in (("whole", whole), ("top", kept)):
+            asked = partial(found.distributions, 0, temperature, None, 20, 0.9)
+            yield f"{name}, {temperature}", asked
+        yield f"open, {temperature}", partial(kept.truncation, 0, temperature)
+
+
+def inclusion(drafts: otlp.DraftScheme) -> FloatArray:
+    """Anew, as it is kept."""
+    return copy.deepcopy(drafts).inclusion
+
+
+def cut(drafts: otlp.DraftScheme) -> FloatArray:
+    return drafts.top_k(2).mean_draft
+
+
+def enumerated(drafts: otlp.DraftScheme) -> FloatArray:
+    return np.append(drafts.enumerate_sets().mass, drafts.enumerate_tuples().mass)
+
+
+def of_everything_else() -> Iterator[tuple[str, Callable[[], Any]]]:
+    problem = otlp.Problem(TINY[::-1], otlp.IID(TINY, 3))
+    for drafts in (problem.drafts, otlp.WithoutReplacement(TINY, 2), otlp.Independent([TINY] * 3)):
+        inside = np.array([False, True, True])
+        yield f"{drafts!r} within", partial(drafts.mass_within, inside)
+        yield f"{drafts!r} touching", partial(drafts.mass_touching, inside)
+        yield f"{drafts!r} marginals", partial(drafts.priority_marginals, np.array([2, 1, 0]))
+        yield f"{drafts!r} inclusion", partial(inclusion, drafts)
+        yield f"{drafts!r} top", partial(cut, drafts)
+        yield f"{drafts!r} sets", partial(enumerated, drafts)
+    yield "table", lambda: otlp.solve(problem, "max-flow").plan.table()[1]
+    yield "arrays", lambda: otlp.export.lp_arrays(problem).c
+    yield "many", lambda: [one.solution.acceptance for one in otlp.solve_many([problem])]
+    half = TINY * 0.5
+    yield "residual", lambda: otlp.plan.residual_distribution(TINY, half)
+    yield "synthetic", lambda: otlp.synthetic.generate(2, 1000).distributions(1, 0.001)
+    yield "audit", lambda: otlp.audit(leviathan, TINY[::-1], otlp.IID(TINY, 1)).output
+
+
+EVERYTHING = [
+    pytest.param(ask, id=name)
+    for name, ask in (*of_models(), *of_captures(), *of_everything_else())
+]
+
+
+@pytest.mark.parametrize("ask", EVERYTHING)
+def test_no_public_entry_looks_at_it(ask: Callable[[], Any]) -> None:
+    wanted = ask()
+    with np.errstate(all="raise"):
+        found = ask()
+    for one, other in zip(np.atleast_1d(found), np.atleast_1d(wanted), strict=True):
+        assert np.array_equal(one, other, equal_nan=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, no_draft
 from otlp.decode.tree import DraftTree
@@ -33,6 +34,7 @@ class Autoregressive(OfTrees):
         """Nothing."""
         return no_draft()
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Keep the root; see `Verification.verify`."""
         return Outcome(0, targets[0])

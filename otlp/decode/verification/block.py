@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import OfOnePath, Outcome
@@ -87,6 +88,7 @@ class Block(OfOnePath):
 
     name: ClassVar[str] = "block"
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh the prefixes downwards, accept upwards; see `Verification.verify`."""
         path = tree.ancestry(int(tree.leaves[0])) if tree.leaves.size else [0]

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, top_tree
 from otlp.decode.models.calibration import Calibration
@@ -56,6 +57,7 @@ class Equality(OfTrees):
         """Share the noise of a seed; see `with_shared_noise`."""
         return with_shared_noise(draft, target, seed, self.calibration)
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`.
 

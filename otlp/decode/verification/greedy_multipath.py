@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
@@ -177,6 +178,7 @@ class GreedyMultipath(OfPaths):
 
     name: ClassVar[str] = "greedy-multipath"
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh all prefixes downwards, pick, accept upwards; see `Verification.verify`."""
         states = {0: whole_interval(tree.leaves.size)}

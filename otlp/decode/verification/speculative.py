@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import OfOnePath, Outcome
@@ -31,6 +32,7 @@ class Speculative(OfOnePath):
 
     name: ClassVar[str] = "speculative"
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the path; see `Verification.verify`."""
         node = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import OfTrees, Outcome, follow
@@ -32,6 +33,7 @@ class TargetOnly(OfTrees):
 
     name: ClassVar[str] = "target-only"
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
         return follow(tree, targets, chooser, lambda node: targets[node])

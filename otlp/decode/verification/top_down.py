@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from otlp import Guarantee, Plan, Problem, SolveError, Solver
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
@@ -148,6 +149,7 @@ class TopDown(Verification):
                 pass
         return make_solver(self.fallback).prepare(problem, self.guarantee), True
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
         fallbacks = 0

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
@@ -267,6 +268,7 @@ class Tournament(Verification):
             f"{drafting.kind_name} draws: use prefix_tree, mixed_tree, top_tree, or traversal",
         )
 
+    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Give every slot its state downwards, pick, accept upwards; see `Verification`."""
         slots = tree.slots
