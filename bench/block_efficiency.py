@@ -29,6 +29,7 @@ from otlp.cli.output import console, progress, show, table, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode import ALGORITHMS, DraftTree, Model, RandomChooser, Sampling, iid_paths
+from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.tree import Slots
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
@@ -176,7 +177,8 @@ def main(
         for rule in (MULTIPLE if k > 1 else SINGLE)
     ]
     setting = {"temperature": temperature, "places": places, "times": times,
-               "cells": [list(cell) for cell in cells]}  # fmt: skip
+               "cells": [list(cell) for cell in cells],
+               "weights": [fingerprint(model) for model in pair]}  # fmt: skip
     found = kept(json_path, setting)
     with progress("texts", texts) as step:
         while len(found) < texts and widest(cells, found) > half:

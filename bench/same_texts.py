@@ -29,6 +29,7 @@ from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode import Equality, Sampling
 from otlp.decode.models.calibration import calibration_of
 from otlp.decode.models.copying import network_and_shares
+from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.device import DeviceLoop, Llama
@@ -82,13 +83,17 @@ def main(
     json_path: Path | None,
 ) -> None:  # fmt: skip
     torch.set_num_threads(1)
+    pair = open_pair(f"copying:{SMOLLM2_DRAFT}", SMOLLM2, "cpu", dtype, Sampling())
     options = {"tokens": tokens, "temperature": list(temperature), "tree": tree, "dtype": dtype}
+    options["weights"] = [fingerprint(model) for model in pair]
     found: dict[str, Any] = {**options, "texts": []}
     if json_path and json_path.exists():
         found = json.loads(json_path.read_text(encoding="utf-8"))
-        if any(found[name] != value for name, value in options.items()):
-            raise click.UsageError(f"{json_path} holds texts with other options")
-    pair = open_pair(f"copying:{SMOLLM2_DRAFT}", SMOLLM2, "cpu", dtype, Sampling())
+        other = [name for name, value in options.items() if found.get(name) != value]
+        if other:
+            raise click.UsageError(
+                f"{json_path} holds texts with other {', '.join(other)}: name another file"
+            )
     prompts = encode_prompts(pair[1], read_prompts("humaneval:0-99", None))
     prompts = [prompt[-PROMPT:] for prompt in prompts]
     slots = max(prompt.size for prompt in prompts) + tokens + 16

@@ -25,6 +25,7 @@ from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.whole_file import is_temporary, locked, whole_file, writing_to
 from otlp.decode.drafting import no_draft
 from otlp.decode.loop import rounds, start
+from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import Round
@@ -34,6 +35,9 @@ from otlp.distribution import IntArray
 from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]
+FORMAT = "otlp capture 2"
+"""Of what is written for a capture that is begun."""
+
 PLAN = "plan.json"
 
 
@@ -255,8 +259,11 @@ def _plan(
 ) -> dict[str, Any]:
     """All that the passages depend on."""
     return {
+        "format": FORMAT,
         "target": target.name,
         "draft": draft.name,
+        "weights or tokenizer of the target": fingerprint(target),
+        "weights or tokenizer of the draft": fingerprint(draft),
         "dtype": [str(model.model.dtype) for model in (target, draft)],
         "sampling": str(target.sampling),
         "steps": steps,

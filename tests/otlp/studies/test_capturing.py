@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import os
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ from tests.otlp.cli.command import run
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import torch
+
+from otlp.decode import Copying, Mixture, NGram
+from otlp.decode.models.fingerprint import fingerprint
+from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_pair
 from otlp.lab.design.written_texts import write_text
 from otlp.studies.capturing import capture, capture_passage, parts_folder
@@ -69,11 +75,44 @@ def test_two_processes_write_no_capture_together(
 
 def test_a_capture_mixes_no_precisions(trained: tuple[Any, Any], interrupted: Any) -> None:
     path, prompts, folder = interrupted
-    with pytest.raises(CaptureError, match="begun with other dtype"):
+    with pytest.raises(CaptureError, match=r"begun with other .*dtype"):
         capture(*load_pair(dtype="bfloat16"), prompts, path, steps=2)
     with pytest.raises(CaptureError, match="other seed"):
         capture(*trained, prompts, path, steps=2, seed=2)
     assert len(list(folder.iterdir())) == 2
+
+
+def test_a_capture_mixes_no_weights(trained: tuple[Any, Any], interrupted: Any) -> None:
+    """Of the same names: one weight of the target's, or its tokenizer, is another."""
+    path, prompts, _ = interrupted
+    draft, target = trained
+    other = HuggingFaceModel(copy.deepcopy(target.model), target.tokenizer, name=target.name)
+    weight = next(other.model.parameters())
+    with torch.no_grad():
+        weight.view(-1)[-1] += 1e-3
+    with pytest.raises(CaptureError, match=r"other weights or tokenizer of the target; give"):
+        capture(draft, other, prompts, path, steps=2)
+    with torch.no_grad():
+        weight.copy_(next(target.model.parameters()))
+    assert fingerprint(other) == fingerprint(target) != fingerprint(draft)
+    other.tokenizer = copy.deepcopy(target.tokenizer)
+    other.tokenizer.add_tokens(["<one more>"])
+    with pytest.raises(CaptureError, match=r"other weights or tokenizer of the target; give"):
+        capture(draft, other, prompts, path, steps=2)
+    assert len(capture(*trained, prompts, path, steps=2)) == 4
+
+
+def test_fingerprints_of_mixtures_are_of_all_that_is_mixed(trained: tuple[Any, Any]) -> None:
+    draft, _ = trained
+    n_gram = NGram(draft.vocab_size)
+    found = [
+        fingerprint(model)
+        for model in (
+            draft, n_gram, Copying(draft), Copying(draft, [0.5]), Mixture([draft, n_gram]),
+            Mixture([n_gram, draft]), Mixture([draft, n_gram], [0.9, 0.1]),
+        )
+    ]  # fmt: skip
+    assert len(set(found)) == len(found)
 
 
 def test_a_capture_deletes_only_what_it_made(trained: tuple[Any, Any], interrupted: Any) -> None:
