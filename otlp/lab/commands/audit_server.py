@@ -6,10 +6,11 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -19,10 +20,13 @@ from otlp.cli.judging import false_alarm_option, judge, tell
 from otlp.cli.output import fail
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import prompts_option
-from otlp.errors import InvalidInputError
+from otlp.errors import InvalidInputError, JournalError
 from otlp.lab.servers import Completion, Completions, Pair, ServerReport, audit_server, planted
 from otlp.lab.servers.pairs import Sampler
 from otlp.sweeps.journal import Journal
+
+FORMAT = "otlp audit --server 2"
+"""Of the journal."""
 
 
 def _fields(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Any]:
@@ -121,20 +125,88 @@ def command(
         if journal is None:
             return compare(progress=progress)
         journal.parent.mkdir(parents=True, exist_ok=True)
-        heading = {"format": "otlp audit --server", "sides": said, "prompts": prompts}
+        heading = {"format": FORMAT, "sides": said, "prompts": prompts}
         with Journal(journal, heading) as kept:
-            found = [[Completion(**text) for text in entry["pair"]] for entry in kept.entries()]
-            return compare(
-                progress=progress,
-                earlier=[Pair(*pair) for pair in found],
-                keep=lambda pair: kept.append([{"pair": [asdict(text) for text in pair]}]),
-            )
+            entries = [_entry(one, journal) for one in kept.entries()]
+            started = [side.started() for side in sides]
+            if entries:
+                _check_same(journal, sides, entries[-1], started, prompts[0])
+
+            def keep(pair: Pair) -> None:
+                when = datetime.now(UTC).isoformat(timespec="seconds")
+                texts = [asdict(text) for text in pair]
+                kept.append([{"pair": texts, "time": when, "started": started}])
+
+            earlier = [entry.pair for entry in entries]
+            report = compare(progress=progress, earlier=earlier, keep=keep)
+            times = [entry.time for entry in entries[: report.earlier]]
+            span = " to ".join(dict.fromkeys((min(times), max(times)))) if times else ""
+            return replace(report, kept=f"from the journal {journal}, of {span}" if times else "")
 
     report = judge(work, math.inf)  # the limit is the audit's own
     content: dict[str, Any] = dict.fromkeys(("capture", "row", "scheme", "n"))
     tell(report, {**content, "audited": server, "report": asdict(report)}, json_path)
     if report.stopped:
         fail("not judged to the end: with --journal FILE the same command goes on from there")
+
+
+class _Entry(NamedTuple):
+    """A pair of texts, when it was kept, and when both servers had begun."""
+
+    pair: Pair
+    time: str
+    started: tuple[float | None, float | None]
+
+
+def _entry(entry: Mapping[str, Any], journal: Path) -> _Entry:
+    """Read a line of the journal.
+
+    Raises
+    ------
+    JournalError
+        If its fields are not those of a pair.
+    """
+    try:
+        mine, other = (Completion(**text) for text in entry["pair"])
+        texts = (mine.text, other.text, mine.model, other.model, entry["time"])
+        first, second = entry["started"]
+        if all(isinstance(one, str) for one in texts):
+            return _Entry(Pair(mine, other), entry["time"], (first, second))
+    except (LookupError, TypeError, ValueError):
+        pass
+    raise JournalError(
+        f"{journal}: a line is no pair of texts: the file was changed; name another file"
+    )
+
+
+def _check_same(
+    journal: Path,
+    sides: Sequence[Completions],
+    last: _Entry,
+    started: Sequence[float | None],
+    prompt: str,
+) -> None:
+    """Ask each side once whether it is the server whose texts the journal holds.
+
+    Raises
+    ------
+    JournalError
+        If it says that it is another, or began anew.
+    """
+    for side, before, then, now in zip(sides, last.pair, last.started, started, strict=True):
+        answer = side(prompt)
+        told = {
+            "model": (before.model, answer.model),
+            "system_fingerprint": (before.system_fingerprint, answer.system_fingerprint),
+            "start": (then, now),
+        }
+        for name, (there, here) in told.items():
+            if there != here:
+                raise JournalError(
+                    f"{journal}: its texts are of a server whose {name} was {there!r}, and "
+                    f"{side.address} says {here!r}: it was changed or started anew; name another "
+                    "file to judge it as it is"
+                )
 
 
 def _asked(

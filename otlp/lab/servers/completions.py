@@ -6,6 +6,7 @@ No redirection is followed and no proxy asked: requests go to the address that w
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -50,6 +51,8 @@ class Completion:
         As the server counts them; None where it does not say.
     model : str
         What the server calls itself; empty where the request named the model.
+    system_fingerprint : str
+        What it says of its build and settings; empty where it says nothing.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class Completion:
     tokens: int | None = None
     prompt_tokens: int | None = None
     model: str = ""
+    system_fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,12 +161,24 @@ class Completions:
                     raise self._error(f"{trouble}; {way_out}")
         raise self._error(f"{trouble} ({self.tries} tries)")
 
+    def started(self) -> float | None:
+        """When the server's process began, by its metrics; None if these do not tell."""
+        try:
+            status, body = self._exchange("GET", "/metrics")
+        except (TimeoutError, OSError, HTTPException):
+            return None
+        found = re.search(rb"^process_start_time_seconds ([0-9.e+]+)", body, re.MULTILINE)
+        return float(found[1]) if status == 200 and found else None
+
     def _post(self, prompt: str) -> tuple[int, bytes]:
+        path = urlsplit(self.address).path
+        chat = path.endswith("/chat/completions")
+        said = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+        return self._exchange("POST", path, json.dumps({**said, **self.fields}).encode())
+
+    def _exchange(self, method: str, path: str, content: bytes = b"") -> tuple[int, bytes]:
         parts = urlsplit(self.address)
         connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        chat = parts.path.endswith("/chat/completions")
-        said = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
-        content = json.dumps({**said, **self.fields}).encode()
         key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers = {"Content-Type": "application/json", **key}
         sockets = list[socket]()
@@ -172,7 +188,7 @@ class Completions:
             with closing(connect(*address, timeout=self.timeout)) as connection:
                 connection.connect()
                 sockets.append(connection.sock)
-                connection.request("POST", parts.path, content, headers)
+                connection.request(method, path, content or None, headers)
                 response = connection.getresponse()
                 body = response.read(MOST_BYTES)
                 if response.length and len(body) < MOST_BYTES:
@@ -197,6 +213,7 @@ class Completions:
             counts = (usage.get(f"{what}_tokens") for what in ("completion", "prompt"))
             tokens, prompt_tokens = (None if count is None else int(count) for count in counts)
             finish, model = str(choice.get("finish_reason")), str(answer.get("model") or "")
+            build = str(answer.get("system_fingerprint") or "")
         except (
             ArithmeticError,
             ValueError,
@@ -218,7 +235,7 @@ class Completions:
                 f"{tokens} tokens where {asked} were asked for: ask for as many as it gives, or "
                 "lift its own limit"
             )
-        return Completion(text, finish, tokens, prompt_tokens, model)
+        return Completion(text, finish, tokens, prompt_tokens, model, build)
 
     def _error(self, what: str) -> ServerError:
         return ServerError(f"{self.address}: {what}")

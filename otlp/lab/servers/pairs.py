@@ -204,6 +204,7 @@ def audit_server(
         detectable={} if bets.most >= limit else smallest_found(texts, len(taken), limit, seed),
         furthest=furthest_apart(bets),
         stopped=stopped,
+        earlier=min(len(earlier), len(taken)),
     )
 
 

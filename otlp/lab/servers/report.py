@@ -42,6 +42,10 @@ class ServerReport:
         word, and the shares of the server's and of the baseline's texts.
     stopped : str
         Why it stopped before the budget, if not by finding; empty if it did not.
+    earlier : int
+        Pairs of them that an earlier run had kept.
+    kept : str
+        When and where these were kept, as far as it is known.
 
     Examples
     --------
@@ -66,6 +70,8 @@ class ServerReport:
     detectable: Mapping[str, float]
     furthest: tuple[Apart, ...]
     stopped: str
+    earlier: int = 0
+    kept: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -86,6 +92,10 @@ class ServerReport:
             f"Asked: {self.server}; baseline: {self.baseline}; {self.prompts} prompts.",
             f"{self.pairs:,} of {self.budget:,} pairs of texts, {self.tokens:,} tokens, "
             f"{self.seconds:.0f} s" + (f": {self.stopped}." if self.stopped else "."),
+            *(
+                [f"{self.earlier:,} of them are {self.kept or 'of an earlier run'}."]
+                * bool(self.earlier)
+            ),
             f"Betting won 10^{self.log10_wealth:.2f} at most; if the laws are one, "
             f"10^{-math.log10(rate):.3g} is won with probability {rate:.0e} at most, whenever one "
             "stops.",

@@ -24,9 +24,14 @@ def serving(reply: Reply, length: int | None = None) -> Iterator[str]:
     """The address of a server that replies so, and claims answers of this length."""
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer({})
+
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked["authorization"] = self.headers.get("Authorization")
+            self._answer({**asked, "authorization": self.headers.get("Authorization")})
+
+        def _answer(self, asked: dict[str, Any]) -> None:
             status, answer = reply(self.path, asked)
             body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             try:

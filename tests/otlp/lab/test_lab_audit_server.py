@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +29,8 @@ class Served:
         self.asked: list[dict[str, Any]] = []
 
     def __call__(self, path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/metrics":
+            return 404, "none"
         if len(self.asked) >= self.most:
             return 500, "out of memory"
         self.asked.append(request)
@@ -105,10 +108,37 @@ def test_it_goes_on_from_its_journal(
         assert "the same command goes on" in output
         assert len(journal.read_text().splitlines()) == 32
         broken.most = 10**6
-        assert "50 of 50 pairs of texts, 200 tokens" in done(*words)
-        assert len(broken.asked) == 50
+        output = done(*words)
+        assert "50 of 50 pairs of texts, 200 tokens" in output
+        assert re.search(r"31 of them are from the journal .*texts\.jsonl, of 20\d\d-", output)
+        assert len(broken.asked) == 51  # and whether it is the same server
         other = done(*words, "--temperature", 0.5, status=2)
         assert "the journal of something else" in other
+
+
+@pytest.mark.parametrize("told", ["system_fingerprint", "model", "start"])
+def test_a_server_that_was_changed_is_not_judged_by_its_old_texts(
+    told: str, plain: tuple[Served, str], prompts: str, tmp_path: Path
+) -> None:
+    said: dict[str, Any] = {"model": "tiny", "system_fingerprint": "b1", "start": 10}
+    law = Law(3)
+
+    def reply(path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/metrics":
+            return 200, f"# HELP\nprocess_start_time_seconds {said['start']}.5e+1\n"
+        build = {name: said[name] for name in ("model", "system_fingerprint")}
+        return 200, completion(law().text, **build)
+
+    with serving(reply) as url:
+        words = (url, "--baseline", url, "--prompts", prompts, "--texts", 9)
+        kept = ("--journal", tmp_path / "texts.jsonl")
+        done(*words, *kept)
+        assert "9 of them are from the journal" in done(*words, *kept)
+        said[told] = 20 if told == "start" else "other"
+        output = done(*words, *kept, status=2)
+        assert f"its texts are of a server whose {told} was" in output
+        assert "name another file to judge it as it is" in " ".join(output.split())
+        done(*words, "--journal", tmp_path / "new.jsonl")
 
 
 def test_only_addresses_that_are_named_are_asked(plain: tuple[Served, str], prompts: str) -> None:
