@@ -60,6 +60,8 @@ def run_in_child(
     ChildError
         If `work` raises, calls `sys.exit`, ends its process, or is not done in time.
     """
+    if multiprocessing.current_process().daemon:
+        raise ChildError("a daemonic process may start no others: run this in one that is none")
     with ended_with_their_parents():
         return _run_in_child(work, min(time_limit, LONGEST), progress)
 

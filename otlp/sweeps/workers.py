@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
@@ -16,7 +17,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from importlib.metadata import version
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from sys import modules
 from threading import Thread
@@ -59,7 +60,8 @@ def in_order(
         Taken from as results are asked for, never more than a window ahead.
     jobs : int, optional
         Workers on this machine, by default 1, which is this process itself.  Beside an executor:
-        how many workers it has, by default as many as this machine has cores.
+        how many workers it has, by default as many as this machine has cores.  A daemonic process
+        may start none, and does all itself, with a warning.
     executor : concurrent.futures.Executor, optional
         Does the tasks in place of workers of our own, and is left running: processes, threads,
         ``dask.distributed.Client(...).get_executor(pure=False)``, those of loky and mpi4py.
@@ -95,6 +97,13 @@ def in_order(
     assert jobs is not None
     if prefer == "threads":
         return _in_threads(function, tasks, jobs)
+    if current_process().daemon:
+        warnings.warn(
+            f"jobs is {jobs}, and this process is a daemonic one, such as a worker of a "
+            "DataLoader, of a pool or of Dask, which may start no others: all tasks are done here",
+            stacklevel=2,
+        )
+        return map(function, tasks)
     return _in_processes(function, tasks, jobs)
 
 
@@ -277,9 +286,14 @@ def one_by_one(
 ) -> Iterator[Result | TaskError]:
     """Retry tasks that a worker died of in isolation, to tell which it was; see `in_order`.
 
-    In a process of this machine beside this one, wherever the others are run.
+    In a process of this machine beside this one, wherever the others are run; a daemonic process
+    may start none, and gives a `TaskError` for each.
     """
     waiting = deque(tasks)
+    if current_process().daemon:
+        for _ in waiting:
+            yield TaskError("its worker died, and a daemonic process starts no other to try again")
+        return
     while waiting:
         done = 0
         reason = ""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import warnings
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 import otlp
+from otlp.studies.sweep import Grid, sweep
+from otlp.sweeps.rows import SyntheticRows
 from tests.instances import check_solution
 
 SOLVERS = ("martingale", "max-flow", "linear-program", "slackness", "orderings")
@@ -94,3 +100,75 @@ def test_processes(method: str, solver: str) -> None:
         found = list(pool.map(solved, range(6), [solver] * 6))
     np.testing.assert_allclose(found, [solved(seed) for seed in range(6)], rtol=0.0, atol=1e-6)
     assert solved(0, solver) == pytest.approx(solved(0), abs=1e-6)
+
+
+def many(seed: int) -> tuple[list[float], str]:
+    """Acceptances of problems for two workers, and what was warned of."""
+    problems = [problem(seed + row) for row in range(3)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = otlp.solve_many(problems, "slackness", jobs=2, chunk=1)
+        found = [row.acceptance for row in rows]
+    return found, " ".join(str(one.message) for one in caught)
+
+
+def swept(seed: int) -> tuple[list[float], str]:
+    source = SyntheticRows(2, 1000, seed)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        points = sweep(source, Grid((1, 2), rules=("k-seq",)), jobs=2)
+    return [one.acceptance.mean for one in points], " ".join(str(one.message) for one in caught)
+
+
+def captured(seed: int) -> tuple[list[float], str]:
+    report = otlp.audit(otlp.solve(problem(seed)).plan, problem(seed).target, problem(seed).drafts)
+    p, q = otlp.captures.builtin().distributions(seed)
+    return [report.total_variation, float(p[0]), float(q[0])], ""
+
+
+def in_a_daemon(method: str, work: Callable[[int], Any]) -> Any:
+    with multiprocessing.get_context(method).Pool(1) as pool:  # its workers are daemonic
+        return pool.apply(work, (0,))
+
+
+def in_a_thread(work: Callable[[int], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work, 0).result()
+
+
+def in_a_loader(work: Callable[[int], Any]) -> Any:
+    pytest.importorskip("torch", reason="needs torch: pip install -e .[torch]")
+    from torch.utils.data import DataLoader
+
+    class Data(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            return work(index)
+
+    return next(iter(DataLoader(Data([0]), num_workers=1, collate_fn=list)))[0]
+
+
+PLACES = {
+    "a daemonic process, spawned": partial(in_a_daemon, "spawn"),
+    "a daemonic process, forked": partial(in_a_daemon, "fork"),
+    "a thread": in_a_thread,
+    "a worker of a DataLoader": in_a_loader,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [many, swept, captured])
+@pytest.mark.parametrize("place", PLACES)
+def test_workers_inside_workers(place: str, work: Callable[[int], Any]) -> None:
+    """The same numbers, with fewer processes where none may be started, which is said."""
+    other = threading.Event()
+    running = threading.Thread(target=other.wait)
+    running.start()  # a fork takes place beside threads
+    try:
+        found, said = PLACES[place](work)
+    finally:
+        other.set()
+        running.join()
+    wanted, _ = work(0)
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-12)
+    alone = place != "a thread" and work is not captured
+    assert ("all tasks are done here" in said) == alone
