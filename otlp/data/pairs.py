@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -131,14 +130,22 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
     """
     try:
         p, q, named = READERS[Path(path).suffix.lower()](path, values)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise CaptureError(f"{path}: no pairs of p and q ({error}); {TAKEN}") from None
+    except Exception as error:  # of damaged archives, readers raise what they like
+        reason = str(error) or type(error).__name__
+        raise CaptureError(f"{path}: no pairs of p and q ({reason}); {TAKEN}") from None
     if values == "logits" and named[0].endswith("_probs"):
         raise CaptureError(f"{path}: {' and '.join(named)} are no logits: leave out --logits")
     kind: Values = "logits" if named == NAMES[-1] else values
     if kind == "probabilities" and path.lower().endswith(".csv"):
-        p, q = (np.where(abs(one.sum() - 1.0) < ROUNDING, one / one.sum(), one) for one in (p, q))
-    found = from_arrays(p, q, kind, source=path, padded=padded)
+        with np.errstate(all="ignore"):  # what is no distribution is refused below
+            p, q = (
+                np.where(abs(one.sum() - 1.0) < ROUNDING, one / one.sum(), one) for one in (p, q)
+            )
+    try:
+        found = from_arrays(p, q, kind, source=path, padded=padded)
+    except InvalidInputError as error:
+        said = str(error).removeprefix(f"{path}: ")
+        raise type(error)(f"{path}: {said}") from None
     rows = "1 row" if len(found) == 1 else f"{len(found):,} rows"
     one, other = (f"'{name}'" if name.isidentifier() else name for name in named)
     read = f"{path}: {rows} of {found.vocab_size:,} tokens, {kind}; p is {one}, q {other}."

@@ -3,6 +3,7 @@
 Lines are only ever appended, in the order of the work, and reach the disk before the next piece
 begins.  So whatever ends the work, what is in the file is the beginning of it: the same work goes
 on after its last whole line, and the finished file does not depend on how often it was interrupted.
+Each line ends with a check sum of itself and of all lines before.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from zlib import crc32
 
 from otlp.data.whole_file import locked
 from otlp.errors import JournalError
 
 Entry = dict[str, Any]
+
+CHECK = b', "check":'
+"""What stands before the check sum of a line."""
 
 MOST_HEADING = 2**20
 """Bytes; another file may be one endless line."""
@@ -53,9 +59,10 @@ class Journal:
             raise self._error("cannot be written", error) from error
         try:
             self._end = os.fstat(self._file.fileno()).st_size
+            self._sum, self._unread = 0, False
             if not self._end:
                 self.append([dict(heading)])
-            self._start = self._end = self._check(json.loads(_line(heading)))
+            self._start = self._end = self._check(json.loads(json.dumps(dict(heading))))
         except BaseException:
             self._file.close()
             raise
@@ -81,7 +88,7 @@ class Journal:
         JournalError
             If a line that is whole is no JSON object.
         """
-        end = self._start
+        self._unread, end, self._sum = False, self._start, self._first
         with open(self.path, "rb") as file:
             file.seek(end)
             for number, line in enumerate(file, start=2):
@@ -100,7 +107,13 @@ class Journal:
         JournalError
             If they cannot be written.  The lines of before are still there.
         """
-        content = memoryview(b"".join(map(_line, entries)))
+        if self._unread:
+            deque(self.entries(), maxlen=0)
+        lines, before = list[bytes](), self._sum
+        for entry in entries:
+            lines.append(line_of(entry, before))
+            before = sum_of(lines[-1])
+        content = memoryview(b"".join(lines))
         end = self._end + len(content)
         try:
             while content:
@@ -110,7 +123,7 @@ class Journal:
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._end)
             raise self._error("cannot be written", error) from error
-        self._end = end
+        self._end, self._sum = end, before
 
     def _open(self) -> FileIO:
         """Open the file and lock it, before anything is written; it may be there or not."""
@@ -141,7 +154,9 @@ class Journal:
                 line = file.readline(MOST_HEADING)
         except OSError as error:
             raise self._error("cannot be read", error) from error
+        self._sum = 0
         found = self._parsed(line, 1)
+        self._first, self._unread = self._sum, True
         if "format" in wanted and found.get("format") != wanted["format"]:
             raise JournalError(
                 f"{self.path}: its first line is not the heading of a {wanted['format']} journal; "
@@ -157,6 +172,7 @@ class Journal:
         return len(line)
 
     def _parsed(self, line: bytes, number: int) -> Entry:
+        content, mark, check = line.rpartition(CHECK)
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
@@ -166,6 +182,13 @@ class Journal:
                 f"{self.path}: line {number} is no JSON object: the file is no journal, or was "
                 "changed; name another file"
             )
+        if mark + check != _check_sum(content, self._sum):
+            raise JournalError(
+                f"{self.path}: line {number} is not what was written: the file was changed, or is "
+                "no journal of this version; name another file"
+            )
+        del entry["check"]
+        self._sum = sum_of(line)
         return entry
 
     def _error(self, what: str, error: OSError | ValueError) -> JournalError:
@@ -176,5 +199,16 @@ class Journal:
         )
 
 
-def _line(entry: Mapping[str, Any]) -> bytes:
-    return json.dumps(entry, allow_nan=False).encode() + b"\n"
+def line_of(entry: Mapping[str, Any], before: int = 0) -> bytes:
+    """A line of a journal, from the check sum of the line before; 0 for the heading."""
+    content = json.dumps(entry, allow_nan=False).encode()[:-1]
+    return content + _check_sum(content, before)
+
+
+def sum_of(line: bytes) -> int:
+    """The check sum that a line ends with."""
+    return int(line.rpartition(CHECK)[2][2:10], 16)
+
+
+def _check_sum(content: bytes, before: int) -> bytes:
+    return CHECK + b' "%08x"}\n' % crc32(content, before)

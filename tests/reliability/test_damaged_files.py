@@ -5,8 +5,9 @@ What each field may hold is tested beside its reader.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,10 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otlp.cli.prompt_files import read_prompts
 from otlp.data.captures import TopCapture, keep_top, load, save
+from otlp.data.pairs import read_pairs
 from otlp.decode import Sampling
 from otlp.errors import CaptureError, InvalidInputError, JournalError, OTLPError
+from otlp.lab.commands import audit_server
 from otlp.lab.design import Candidate, Statistics
+from otlp.lab.servers import Completion
 from otlp.lab.tuning.tuned import Tuned
 from otlp.sweeps.journal import Journal
 from tests.damaged_files import DAMAGES, NOTHING, Damage
@@ -130,6 +135,122 @@ def test_damaged_files_are_refused_or_sound(kind: Kind, damage: Damage, tmp_path
     # zeros are sound texts and logits
     assert refused > (2 if kind.error is JournalError else 55)
     kind.read(tmp_path)
+
+
+PAIR = np.random.default_rng(0).dirichlet(np.ones(20), size=(2, 3))
+LOGS = np.log(PAIR)
+SERVERS = {"format": audit_server.FORMAT, "sides": ["a", "b"], "prompts": ["x"]}
+
+
+def write_pairs(name: str, arrays: Any, folder: Path) -> None:
+    path = folder / name
+    match path.suffix:
+        case ".npz":
+            np.savez_compressed(path, p=arrays[0], q=arrays[1])
+        case ".npy":
+            np.save(path, np.stack(arrays, axis=1))
+        case _:
+            np.savetxt(path, arrays[:, 0].T, "%.17g", ",", header="p,q", comments="")
+
+
+def read_own_pairs(name: str, values: Any, folder: Path) -> Any:
+    capture = read_pairs(str(folder / name), values)
+    return [one.tolist() for row in range(len(capture)) for one in capture.distributions(row)]
+
+
+def write_answers(folder: Path) -> None:
+    with Journal(folder / "mine.jsonl", SERVERS) as journal:
+        for number in range(9):
+            texts = [asdict(Completion(f" {side}{number}")) for side in "ab"]
+            journal.append([{"pair": texts, "time": "2026", "started": [None, 1.0]}])
+
+
+def read_answers(folder: Path) -> Any:
+    path = folder / "mine.jsonl"
+    with Journal(path, SERVERS) as journal:
+        return [audit_server.read_entry(one, path) for one in journal.entries()]
+
+
+def write_prompts(name: str, folder: Path) -> None:
+    prompts = [json.dumps(one) for one in ("a b", {"prompt": "c"}, "d")]
+    text = "\n".join(prompts) if name.endswith("l") else f"[{prompts[0]}, {prompts[2]}]"
+    (folder / name).write_text(text)
+
+
+def of_capture(folder: Path) -> Any:
+    capture = load(folder / "mine")
+    return [one.tolist() for row in range(len(capture)) for one in capture.distributions(row)]
+
+
+def own(write: Callable[[Path], Any], read: Callable[[Path], Any], checked: bool) -> Any:
+    return write, read, checked
+
+
+READERS = {
+    f"{kind} of {values}": own(
+        partial(write_pairs, f"mine{kind}", arrays),
+        partial(read_own_pairs, f"mine{kind}", values),
+        kind == ".npz",
+    )
+    for kind in (".npz", ".npy", ".csv")
+    for values, arrays in (("probabilities", PAIR), ("logits", LOGS))
+} | {
+    "answers of servers": own(write_answers, read_answers, True),
+    "journal": own(write_journal, lambda folder: [*entries(folder)], True),
+    "capture": own(partial(write_capture, dtype="float32"), of_capture, False),
+    "top capture": own(partial(write_capture, kept=3), of_capture, False),
+    "tuned setting": own(
+        partial(write_text, TUNED.to_json()), lambda folder: Tuned.read(folder / "mine"), False
+    ),
+    "statistics": own(
+        partial(write_text, STATISTICS.to_json()),
+        lambda folder: Statistics.read(folder / "mine"),
+        False,
+    ),
+    "prompts": own(
+        partial(write_prompts, "mine.json"),
+        lambda folder: read_prompts(str(folder / "mine.json"), None),
+        False,
+    ),
+    "lines of prompts": own(
+        partial(write_prompts, "mine.jsonl"),
+        lambda folder: read_prompts(str(folder / "mine.jsonl"), None),
+        False,
+    ),
+}
+"""How a file is written, how it is read, and whether a check sum tells what was changed."""
+
+
+def entries(folder: Path) -> list[Any]:
+    with Journal(folder / "mine", HEADING) as journal:
+        return list(journal.entries())
+
+
+def one_byte(content: bytes, rng: np.random.Generator) -> bytes:
+    at = int(rng.integers(len(content)))
+    return content[:at] + bytes([content[at] ^ 1 << int(rng.integers(8))]) + content[at + 1 :]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_two_thousand_damages(name: str, tmp_path: Path) -> None:
+    """Refused in a line, or read; with a check sum, what the sound file gives, or its beginning."""
+    write, read, checked = READERS[name]
+    write(tmp_path)
+    sound = read(tmp_path)
+    damages = [*DAMAGES.values(), one_byte, one_byte]
+    whole = {path: path.read_bytes() for path in files(tmp_path)}
+    rng = np.random.default_rng(20)
+    for _ in range(2_000):
+        path = [*whole][rng.integers(len(whole))]
+        path.write_bytes(damages[rng.integers(len(damages))](whole[path], rng))
+        try:
+            found = read(tmp_path)
+        except OTLPError as error:
+            assert "mine" in str(error) or not checked
+        else:
+            assert not checked or found == sound[: len(found)]
+        path.write_bytes(whole[path])
 
 
 def test_what_is_no_such_file_is_refused_and_left_alone(kind: Kind, tmp_path: Path) -> None:

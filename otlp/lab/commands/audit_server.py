@@ -127,7 +127,7 @@ def command(
         journal.parent.mkdir(parents=True, exist_ok=True)
         heading = {"format": FORMAT, "sides": said, "prompts": prompts}
         with Journal(journal, heading) as kept:
-            entries = [_entry(one, journal) for one in kept.entries()]
+            entries = [read_entry(one, journal) for one in kept.entries()]
             started = [side.started() for side in sides]
             if entries:
                 _check_same(journal, sides, entries[-1], started, prompts[0])
@@ -150,7 +150,7 @@ def command(
         fail("not judged to the end: with --journal FILE the same command goes on from there")
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     """A pair of texts, when it was kept, and when both servers had begun."""
 
     pair: Pair
@@ -158,7 +158,7 @@ class _Entry(NamedTuple):
     started: tuple[float | None, float | None]
 
 
-def _entry(entry: Mapping[str, Any], journal: Path) -> _Entry:
+def read_entry(entry: Mapping[str, Any], journal: Path) -> Entry:
     """Read a line of the journal.
 
     Raises
@@ -171,7 +171,7 @@ def _entry(entry: Mapping[str, Any], journal: Path) -> _Entry:
         texts = (mine.text, other.text, mine.model, other.model, entry["time"])
         first, second = entry["started"]
         if all(isinstance(one, str) for one in texts):
-            return _Entry(Pair(mine, other), entry["time"], (first, second))
+            return Entry(Pair(mine, other), entry["time"], (first, second))
     except (LookupError, TypeError, ValueError):
         pass
     raise JournalError(
@@ -182,7 +182,7 @@ def _entry(entry: Mapping[str, Any], journal: Path) -> _Entry:
 def _check_same(
     journal: Path,
     sides: Sequence[Completions],
-    last: _Entry,
+    last: Entry,
     started: Sequence[float | None],
     prompt: str,
 ) -> None:

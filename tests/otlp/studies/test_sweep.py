@@ -31,6 +31,7 @@ from otlp.studies.compare import BOUND, OPTIMUM, measure_rules
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import SweepPoint, SweepSetting, by_panel, varying
 from otlp.studies.sweep import Grid, sweep
+from otlp.sweeps.journal import line_of, sum_of
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 
 ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, 159, 3])
@@ -192,11 +193,16 @@ def test_the_fingerprint_is_of_every_row(at: int, side: str) -> None:
 
 def test_another_version_and_changed_lines_are_refused(finished: Finished, tmp_path: Path) -> None:
     lines = finished[0].splitlines(keepends=True)
-    version = f'"otlp": "{otlp.__version__}"'.encode()
+    entries = [json.loads(line) for line in lines]
+    for entry in entries:
+        del entry["check"]
+    next(iter(entries[1]["rules"].values()))["acceptance"] = "0"
+    typed = line_of(entries[1], sum_of(lines[0]))
     wrong = {
-        "otlp is": [lines[0].replace(version, b'"otlp": "0.0.1"'), *lines[1:]],
-        "line 10": [*lines[:2], *lines[3:]],
-        "line 2": [lines[0], lines[1].replace(b'"acceptance": 0', b'"acceptance": "0'), *lines[2:]],
+        "otlp is": [line_of({**entries[0], "otlp": "0.0.1"}), *lines[1:]],
+        "line 3 is not what was written": [*lines[:2], *lines[3:]],
+        "line 2": [lines[0], typed, *lines[2:]],
+        "line 4 is not": [*lines[:3], lines[3].replace(b": 0.", b": 1."), *lines[4:]],
         f"line {len(lines) + 1}": [*lines, lines[-1]],
     }
     for named, changed in wrong.items():

@@ -6,6 +6,7 @@ import fcntl
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.errors import JournalError
-from otlp.sweeps.journal import Journal
+from otlp.sweeps.journal import Journal, line_of, sum_of
 from tests.damaged_files import files_of_at_most
 
 HEADING = {"format": "test-1", "n": [1, 2], "name": "é"}
@@ -72,6 +73,22 @@ def test_a_changed_line_is_named(tmp_path: Path) -> None:
         list(journal.entries())
 
 
+def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    whole = finish(path)
+    with Journal(path, HEADING) as journal:
+        wanted = list(journal.entries())
+    for at, bit in product(range(len(whole)), (1, 4, 64)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        try:
+            with Journal(path, HEADING) as journal:
+                found = list(journal.entries())
+        except JournalError as error:
+            assert "j.jsonl" in str(error)
+        else:  # its last line was torn
+            assert at == len(whole) - 1 and found == wanted[:-1]
+
+
 def test_two_writers_are_refused(tmp_path: Path) -> None:
     with Journal(tmp_path / "j", HEADING), pytest.raises(JournalError, match="another process"):
         Journal(tmp_path / "j", HEADING)
@@ -99,7 +116,7 @@ def test_of_many_that_begin_one_journal_at_a_time_none_loses_its_lines(tmp_path:
         wrote = [who for who, done in enumerate(found) if done >= 0]
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
         assert wrote
-        assert lines[0] == HEADING
+        assert path.read_bytes().startswith(line_of(HEADING))
         assert Counter(line["who"] for line in lines[1:]) == dict.fromkeys(wrote, 5)
 
 
@@ -123,7 +140,7 @@ def test_a_journal_that_is_replaced_while_it_is_opened_is_opened_again(
         list(journal.entries())
         journal.append([{"more": 1}])
     assert len(calls) == 2
-    assert path.read_bytes() == whole + b'{"more": 1}\n'
+    assert path.read_bytes() == whole + line_of({"more": 1}, sum_of(whole))
 
 
 @pytest.mark.parametrize("path", ["nowhere/j", ".", "\0", "/proc/j", "/dev/null"])
