@@ -198,8 +198,8 @@ def check_rows(
         Naming it by `place`.
     """
     k = ids.shape[1]
-    logs, others = logprobs.astype(np.float64), rest.astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
+        logs, others = logprobs.astype(np.float64), rest.astype(np.float64)
         total = np.exp(logs).sum(axis=1) + np.exp(others)
         most = (vocab_size - k) * np.exp(logs.min(axis=1)) * (1.0 + SLACK) + SLACK
         wrong = {

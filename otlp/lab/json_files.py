@@ -51,16 +51,20 @@ def from_json(text: str, kind: str, make: Callable[[dict[str, Any]], Value], ref
         raise InvalidInputError(refusal.format(reason=reason)) from error
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a text file, without the byte order mark that it may begin with.
+def read_as(read: Callable[[str], Value], path: str | os.PathLike[str]) -> Value:
+    """Read a text file, without the byte order mark that it may begin with, by a function.
 
     Raises
     ------
     InvalidInputError
-        If it cannot be read.
+        If it cannot be read, or is not what the function reads; names the file.
     """
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInputError(f"cannot read {path!s:.200}: {reason}") from error
+    try:
+        return read(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path!s:.200}: {error}") from error

@@ -25,7 +25,7 @@ from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
 from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
 from otlp.lab.design.mixed_nodes import mixed_shape
-from otlp.lab.json_files import from_json, read_text, to_json
+from otlp.lab.json_files import from_json, read_as, to_json
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {
     "paths": iid_paths,
@@ -240,7 +240,7 @@ class Statistics:
         InvalidInputError
             If it cannot be read, or holds something else.
         """
-        return cls.from_json(read_text(path))
+        return read_as(cls.from_json, path)
 
 
 def _tuples(value: Any) -> Any:

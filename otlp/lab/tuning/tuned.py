@@ -12,7 +12,7 @@ from otlp.decode.models.loading import TRAINED_PAIR, find_model
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS
 from otlp.errors import InvalidInputError
-from otlp.lab.json_files import from_json, read_text, to_json
+from otlp.lab.json_files import from_json, read_as, to_json
 
 FORMAT = "otlp lab tuned 1"
 """What the file says it is."""
@@ -160,7 +160,7 @@ class Tuned:
         InvalidInputError
             If it cannot be read, or holds something else.
         """
-        return cls.from_json(read_text(path))
+        return read_as(cls.from_json, path)
 
 
 def _same(given: str, own: str) -> bool:
