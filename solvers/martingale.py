@@ -61,13 +61,15 @@ subnormal, so that shares made of them mean nothing.  That costs no more than th
 class Martingale(Solver):
     """Solve the OTLP for n i.i.d. drafts exactly, by scores.
 
-    Sort by p/q, with prefix sums Q and P.  The optimum is 1 - delta with delta = max (Q^n - P)^+,
-    whose arg max is H* (Hu et al. 2025; Global Resolution, Eq. 4), and the levels c and C are where
-    sum (c q - p)^+ = sum (p - C q)^+ = delta.
+    Let Q and P be prefix sums in the order of p/q.  The optimum is 1 - delta with
+    delta = max (Q^n - P)^+, whose arg max is H* (Hu et al. 2025; Global Resolution, Eq. 4), and the
+    levels c and C are where sum (c q - p)^+ = sum (p - C q)^+ = delta.  Sums of p and q by bins of
+    p/q decide all three, and the tokens of a few bins (`otlp.numerics.ratio_bins`).
 
     Notes
     -----
-    O(V log V) for one sort, O(V log n) for the rest; O(V) memory.
+    O(V), and a sort of the tokens that bins do not tell apart; O(V) memory.  The plan takes O(G)
+    for G groups of tokens, some thousand of any vocabulary.
 
     Examples
     --------

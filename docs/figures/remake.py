@@ -153,7 +153,7 @@ def ratio_cells() -> None:
     n, rng = 4, np.random.default_rng(0)
     target, draft = rng.dirichlet(np.ones(2_000), 2)
     before = ratio_bins.SPARED_BITS
-    ratio_bins.SPARED_BITS = target.size.bit_length() - 3
+    ratio_bins.SPARED_BITS = target.size.bit_length() // 2 - 3
     plan = otlp.solve(otlp.Problem(target, otlp.IID(draft, n)), "martingale").plan
     ratio_bins.SPARED_BITS = before
     _, cell, mass = plan.score_masses()
