@@ -192,7 +192,7 @@ def _csv(path: str, values: Values) -> Pair:
     try:
         table = np.loadtxt(numbers, delimiter=mark, comments=None, quotechar='"', ndmin=2)
     except ValueError as error:
-        raise ValueError(_cause(numbers, mark) or str(error)) from None
+        raise ValueError(_cause(words, numbers, mark) or str(error)) from None
     if headed:
         if len(words) != table.shape[1] or len(set(words)) < len(words):
             raise ValueError(
@@ -209,8 +209,10 @@ def _csv(path: str, values: Values) -> Pair:
     return table[:, 0], table[:, 1], ("its first column", "its second")
 
 
-def _cause(lines: list[str], mark: str) -> str:
+def _cause(words: list[str], lines: list[str], mark: str) -> str:
     """Why a table is no table of numbers, where that can be seen."""
+    if "" in words and all(WHOLE.fullmatch(word) for word in words if word):
+        return f"its first line, {mark.join(words)}, may be headings: write p,q in place of it"
     if mark != "," and any(DECIMAL_COMMA.search(line) for line in lines):
         return "its numbers have decimal commas: write points"
     if mark == "," and all(len(line.split()) > 1 and "," not in line for line in lines):
@@ -240,9 +242,12 @@ def _check_unheaded(first: str, words: list[str], table: FloatArray, values: Val
             f"its first line, {first.strip()}, may be headings: write p,q above the numbers, in "
             "place of it or before it"
         )
-    counted = np.arange(len(table)) + table[0, 0]
-    if len(table) > 2 and table[0, 0] in (0.0, 1.0) and np.array_equal(table[:, 0], counted):
-        raise ValueError("its first column numbers the lines: give the columns headings, p and q")
+    for number, column in enumerate(table.T, 1):
+        counted = np.arange(len(column)) + column[0]
+        if len(column) > 2 and column[0] in (0.0, 1.0) and np.array_equal(column, counted):
+            raise ValueError(
+                f"its column {number} numbers the lines: give the columns headings, p and q"
+            )
 
 
 READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from otlp.decode.models.cached import CachedModel
 from otlp.decode.models.copying import Copying
+from otlp.decode.models.loading import parts_of
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model
 
 DIGITS = 16
 """Hexadecimal digits."""
+
+BLOCK, BLOCKS = 2**12, 64
+"""Bytes of a sample of a file, and how many are taken, evenly from its beginning to its end."""
 
 UNUSED = ("_name_or_path", "transformers_version")
 """What a configuration says that no logit depends on."""
@@ -57,6 +62,31 @@ def fingerprint(model: Model) -> str:
                 stamp.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
         case _:
             stamp.update(model.name.encode())
+    return stamp.hexdigest()[:DIGITS]
+
+
+def files_fingerprint(source: str) -> str:
+    """Hash the files behind the name of a model without loading it: their sizes, and samples.
+
+    Parameters
+    ----------
+    source : str
+        As of `otlp.decode.models.loading.load_draft`.  Of a name that is no file's, the name.
+
+    Notes
+    -----
+    Reads `BLOCKS` blocks of each file: training changes nearly all weights, so nearly all blocks.
+    """
+    stamp = sha256(source.encode())
+    for path in map(Path, parts_of(source)):
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in (one for one in files if one.is_file()):
+            size = file.stat().st_size
+            stamp.update(f"{file.name} {size}".encode())
+            with open(file, "rb") as opened:
+                for at in range(BLOCKS):
+                    opened.seek(max(0, size - BLOCK) * at // (BLOCKS - 1))
+                    stamp.update(opened.read(BLOCK))
     return stamp.hexdigest()[:DIGITS]
 
 

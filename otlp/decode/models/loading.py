@@ -226,6 +226,16 @@ def _parts(mixture: str) -> list[str]:
     return parts
 
 
+def parts_of(source: str) -> list[str]:
+    """Folders, files and names of all models that a draft's name stands for."""
+    source = source.removeprefix(COPYING)
+    parts = _parts(source)
+    if len(parts) > 1:
+        return [name for part in parts for name in parts_of(part.rpartition("*")[2])]
+    name = source.removeprefix(CORPUS)
+    return [name if name in ("lookup", "ngram") or name != source else find_model(name)]
+
+
 def _is_there(part: str) -> bool:
     """Whether a part of a mixture names a file or a folder, behind weight and kind."""
     name = part.partition("*")[2] or part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from otlp.cli.output import console, note, progress, show, table, warn, write_re
 from otlp.cli.prompts import Models, model_options
 from otlp.data.captures import Capture
 from otlp.decode.drafting.growing import check_slots
+from otlp.decode.models.fingerprint import files_fingerprint
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
@@ -32,6 +34,7 @@ from otlp.lab.design.gathering import passes
 from otlp.lab.design.text_renewal import WrittenText
 from otlp.lab.design.written_texts import captured_texts, long_texts
 from otlp.studies.capturing import DECODED
+from otlp.sweeps.rows import CaptureRows
 
 
 @click.command(
@@ -97,7 +100,8 @@ def command(
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     rows = None if capture is None else open_capture(capture)
     pair = (models.target, models.draft) if rows is None else (rows.target_model, rows.draft_model)
-    statistics = _known(kept, pair, Sampling(temperature))
+    stamp = "" if kept is None else _stamp(rows, models)
+    statistics = _known(kept, pair, Sampling(temperature), stamp)
     if statistics is not None and drafted:
         raise InvalidInputError(
             f"{kept} holds statistics already, at the draft's temperatures that they were gathered "
@@ -108,6 +112,7 @@ def command(
         statistics = _gather(
             rows, models, pair, Sampling(temperature), nodes, length, drafts, tokens, seed
         )
+        statistics = replace(statistics, models=stamp)
         if kept is not None:
             gathered = statistics.to_json().encode()
             write_whole(kept, lambda path: path.write_bytes(gathered))
@@ -161,7 +166,16 @@ def _said(one: Candidate, costs: CostCurve | None) -> dict[str, Any]:
     }
 
 
-def _known(kept: Path | None, pair: tuple[str, str], sampling: Sampling) -> Statistics | None:
+def _stamp(rows: Capture | None, models: Models) -> str:
+    """A fingerprint of what statistics are gathered from."""
+    if rows is not None:
+        return str(CaptureRows(rows).heading()["fingerprint"])
+    return " ".join(map(files_fingerprint, (models.target, models.draft)))
+
+
+def _known(
+    kept: Path | None, pair: tuple[str, str], sampling: Sampling, stamp: str
+) -> Statistics | None:
     """Statistics that were kept, if they are of this pair and sampling; None if there are none."""
     if kept is None or not kept.exists():
         return None
@@ -170,6 +184,11 @@ def _known(kept: Path | None, pair: tuple[str, str], sampling: Sampling) -> Stat
         found.check_models(*pair, sampling)
     except InvalidInputError as error:
         raise InvalidInputError(f"{kept}: {error}, or name another file") from error
+    if found.models and found.models != stamp:
+        raise InvalidInputError(
+            f"{kept}: the statistics are of other weights or rows than {' and '.join(pair)} have "
+            "now: name another file to gather them anew"
+        )
     return found
 
 

@@ -145,6 +145,8 @@ class Statistics:
         How many texts, and how many tokens these have together.
     candidates : tuple of Candidate
         Not empty.
+    models : str
+        A fingerprint of the models, or of the rows of a capture; empty where it is not known.
 
     Raises
     ------
@@ -172,10 +174,11 @@ class Statistics:
     texts: int
     tokens: int
     candidates: tuple[Candidate, ...]
+    models: str = ""
 
     def __post_init__(self) -> None:
         is_a(self.sampling, Sampling, "sampling")
-        for name in ("draft", "target"):
+        for name in ("draft", "target", "models"):
             is_a(getattr(self, name), str, name)
         for name in ("texts", "tokens"):
             whole_number(getattr(self, name), name)

@@ -174,7 +174,8 @@ def test_an_audit_takes_them_and_options_without_a_file_are_refused(tmp_path: Pa
         ("0,5,0,3\n0,5,0,7\n", "probabilities", "decimal commas, write points"),
         ("0.5 0.3\n0.5 0.7\n", "probabilities", "stand between spaces: write commas"),
         ("0.5,0.3 # first\n0.5,0.7\n", "probabilities", "could not convert"),
-        (",0,1\n0,0.5,0.3\n1,0.5,0.7\n", "probabilities", "could not convert"),
+        (",0,1\n0,0.5,0.3\n1,0.5,0.7\n", "probabilities", "its first line, ,0,1, may be headings"),
+        ("-1.5,1.\n1.,2.\n2.5,3.\n", "logits", "column 2 numbers the lines"),
     ],
 )
 def test_tables_that_may_be_read_in_two_ways_are_refused(

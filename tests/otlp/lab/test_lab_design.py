@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from otlp.data.captures import save
+from otlp.data.captures import load, save
 from otlp.decode import Sampling, random_pair
+from otlp.decode.models.fingerprint import files_fingerprint
 from otlp.lab.design import Statistics
 from otlp.lab.design.written_texts import write_text
 from otlp.studies.capturing import DECODED, source_of
@@ -73,6 +75,33 @@ def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) 
     assert "of target huge with draft small" in said
     assert "not of target large with draft small" in said
     command.refused(*words, "--temperature", 0.5)
+
+
+def test_statistics_of_other_rows_or_weights_are_refused(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    words = ("lab", "design", captured, "--nodes", 2, "--length", 3, "--statistics", kept)
+    command.done(*words)
+    capture = load(captured)
+    logits = np.array(capture.target_logits)
+    logits[-1, 0] += 1.0
+    captured.unlink()
+    save(replace(capture, target_logits=logits), captured)
+    assert "of other weights or rows" in " ".join(command.refused(*words).split())
+
+
+def test_fingerprints_of_files_are_of_contents(tmp_path: Path) -> None:
+    folder, corpus = tmp_path / "model", tmp_path / "corpus.txt"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(300_000))
+    corpus.write_text("one")
+    source = f"0.5*{folder}+0.5*ngram:{corpus}"
+    found = {files_fingerprint(source)}
+    (folder / "model.safetensors").write_bytes(bytes(299_999) + b"x")
+    found.add(files_fingerprint(source))
+    corpus.write_text("two")
+    found |= {files_fingerprint(source), files_fingerprint(f"copying:{folder}")}
+    assert len(found) == 4 and files_fingerprint("lookup") == files_fingerprint("lookup")
 
 
 @pytest.mark.parametrize(
