@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 
 _LAWS = (
@@ -124,6 +125,27 @@ def read_arguments(rule: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
         for (one, role), log in zip(pairs, logs, strict=True)
     )
     return called, f"Its arguments were read by {'name' if known else 'position'}: {said}."
+
+
+def read_sampler(sampler: Callable[..., Any]) -> Callable[[FloatArray, Any], Any]:
+    """A sampler of drafts to be called with (q, rng), which is handed log q where its name says so.
+
+    Raises
+    ------
+    InvalidInputError
+        If its first argument says that it is something else than q.
+    """
+    try:
+        first = next(iter(inspect.signature(sampler).parameters.values()), None)
+    except (TypeError, ValueError):  # compiled code may have none
+        first = None
+    if first is None:
+        return sampler
+    if first.name.lower() in LOGARITHMS["q"]:
+        read = _reader(0, True, "Tensor" in str(first.annotation))
+        return lambda q, rng: sampler(read((q,)), rng)
+    _check_unknown(sampler, [first], ["q"])
+    return sampler
 
 
 def swap_laws(rule: Callable[..., Any]) -> Callable[..., Any]:

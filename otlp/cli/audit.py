@@ -14,6 +14,7 @@ import numpy as np
 
 from otlp._solve import optimal_acceptance, solve
 from otlp.auditing import AuditReport, DraftedPaths, audit, audit_rounds
+from otlp.auditing.argument_order import read_sampler
 from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
 from otlp.auditing.subject import one_line
@@ -150,7 +151,7 @@ def command(
         declared = make_scheme(scheme, q, n)
         if isinstance(stated, str):
             judged["stated"] = solve(Problem(p, declared), make_solver(stated)).acceptance
-        sampler = None if drafts is None else load_function(drafts, "--drafts")
+        sampler = None if drafts is None else read_sampler(load_function(drafts, "--drafts"))
         report = audit(
             found,
             p,

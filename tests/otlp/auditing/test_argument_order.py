@@ -9,7 +9,7 @@ import pytest
 
 import otlp
 from otlp.auditing import DraftedPaths
-from otlp.auditing.argument_order import LOGARITHMS, NAMES
+from otlp.auditing.argument_order import LOGARITHMS, NAMES, read_sampler
 from otlp.errors import InvalidInputError
 from tests.otlp.auditing.rules import leviathan
 
@@ -96,6 +96,16 @@ def test_logarithms_are_handed_where_names_say_so(rule: Any) -> None:
 def test_names_that_say_other_things_are_refused(rule: Any, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
         audit(rule)
+
+
+def test_samplers_are_handed_what_their_names_say() -> None:
+    given: list[Any] = []
+    for name in ("q", "draft_logits", "x"):
+        sampler = eval(f"lambda {name}, rng: given.append({name})", {"given": given})
+        read_sampler(sampler)(Q, None)
+    np.testing.assert_allclose(given, [Q, np.log(Q), Q])
+    with pytest.raises(InvalidInputError, match="temperature would be handed q"):
+        read_sampler(lambda temperature, rng: 0)
 
 
 def test_names_are_of_one_role() -> None:
