@@ -62,7 +62,6 @@ def draw(results: dict[str, Cells]) -> Figure:
         for n, (label, cells) in product(DRAFTS, results.items()):
             cell, style = cells[f"({k}, {n})"], "-" if label == "as published" else ":"
             line = {**look(f"{n}", [str(n) for n in DRAFTS]), "linestyle": style}
-            times.yaxis.set_major_formatter("{x:g}")
             times.semilogy(TEMPERATURES, cell["all_ms"], label=f"n = {n}, {label}", **line)
             failures.plot(TEMPERATURES, cell["failures"], **line)
         times.set(title=f"top {k:,}: median ms a token")

@@ -139,7 +139,6 @@ def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
         if not label.startswith("whole published"):
             axes.plot([cell["median_ms"] for cell in cells], label=label, **cases.look_of(label))
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(range(len(SIZES)), map(str, SIZES))
     axes.set(xlabel="(k, n)", ylabel="median ms a token, of the solved rows")
     figure.legend(loc="outside right center", title="dashed: as in the paper")

@@ -17,7 +17,7 @@ from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.names import short_names
 from otlp.studies.points import AXES as SWEPT
 from otlp.studies.points import LOSSY, SweepPoint, by_panel
-from otlp.studies.style import ONE_COLUMN, PRINT, TWO_COLUMNS, look
+from otlp.studies.style import NAMES, ONE_COLUMN, PRINT, TWO_COLUMNS, look
 
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
@@ -29,7 +29,7 @@ AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperatu
 def draw_times(path: Path, cells: Sequence[Cell]) -> None:
     """Draw median milliseconds of plan and certificate over (k, n); hollow: rows left out."""
     sizes = list(dict.fromkeys(cell.size for cell in cells))
-    with figure(path, 8.0, 4.5) as canvas:
+    with figure(path, 8.0, 4.5, NAMES) as canvas:
         axes = canvas.subplots()
         solvers = list(dict.fromkeys(cell.solver for cell in cells))
         for solver in solvers:
@@ -76,7 +76,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
     columns = min(3, math.ceil(math.sqrt(len(groups)))) if len(groups) > 3 else len(groups)
     lines = math.ceil(len(groups) / columns)
     width = ONE_COLUMN if columns == 1 else TWO_COLUMNS
-    with figure(path, width, 0.9 + 3.1 * lines, PRINT) as canvas:
+    with figure(path, width, 0.9 + 3.1 * lines, PRINT | NAMES) as canvas:
         heights = {"height_ratios": [2, 1] * lines}
         panels = canvas.subplots(
             2 * lines, columns, sharex="col", sharey="row", squeeze=False, gridspec_kw=heights
@@ -151,7 +151,7 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
     found = [one for one in found if one.setting.algorithm != BASELINE]
     values = {axis: sorted({getattr(one.setting, axis) for one in found}) for axis in AXES}
     varying = [axis for axis in AXES if len(values[axis]) > 1] or ["paths"]
-    with figure(path, 5.0 * len(varying), 4.0) as canvas:
+    with figure(path, 5.0 * len(varying), 4.0, NAMES) as canvas:
         panels = canvas.subplots(1, len(varying), squeeze=False)[0]
         for panel, axis in zip(panels, varying, strict=True):
             fixed = {other: values[other][-1] for other in AXES if other != axis}
@@ -181,7 +181,7 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
     quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
     apart = ("sequential-", "oracle-", "sequence-", "bild-")
     names = list(dict.fromkeys(point.method for point in points))
-    with figure(path, 7.6, 7.4) as canvas:
+    with figure(path, 7.6, 7.4, NAMES) as canvas:
         grid = canvas.subplots(2, 2, sharex="col", sharey="row")
         for panels, (what, label) in zip(grid, quality.items(), strict=True):
             for name in names:

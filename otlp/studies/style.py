@@ -35,10 +35,11 @@ LOOK: Any = {
     "ps.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "otlp",
-    "text.parse_math": False,
 }
-"""Settings of matplotlib.  Text stays text in an SVG, and the same figure is the same file; names
-with dollar signs are no formulas."""
+"""Settings of matplotlib.  Text stays text in an SVG, and the same figure is the same file."""
+
+NAMES: Any = {"text.parse_math": False}
+"""Settings of a figure with names of a user's: dollar signs stand for themselves."""
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
 """Inches of a figure that stands in a paper as it is, at the size of the text."""
