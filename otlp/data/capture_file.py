@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def read_capture_file(path: str, most: int) -> Capture:
     if content is not None:
         if len(content) != size:
             raise CaptureError(f"{path}: was cut while it was read; copy or write it again")
-        tensors = {name: replace(tensor, content=content) for name, tensor in tensors.items()}
+        tensors = {name: tensor.in_memory(content) for name, tensor in tensors.items()}
     columns: dict[str, Any] = {
         name: StoredRows(range(tensor.shape[0]), tensor)
         for name, tensor in tensors.items()

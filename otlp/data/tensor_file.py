@@ -4,6 +4,9 @@ The safetensors package reads and writes tensors whole, and its arrays for NumPy
 Here a tensor is opened by its header alone, its rows are read when they are asked for, and what
 describes it can be pickled.
 
+What is written here has check sums beside each tensor, a tensor of their own, which are compared
+whenever its rows are read; files of others may have none.
+
 Rows are read at their place rather than mapped: a map would end the process where a file is cut
 short or a network disk fails, hold a file descriptor as long as a row, and keep what was touched.
 """
@@ -15,10 +18,11 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +35,19 @@ MOST_HEADER = 100_000_000
 
 NUMBERS = {
     **{"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"},
-    **{"I32": "<i4", "I64": "<i8", "U8": "|u1"},
+    **{"I32": "<i4", "I64": "<i8", "U8": "|u1", "U32": "<u4"},
 }
 """How NumPy calls the types of tensors; of a bfloat16 it takes the bits, half of a float32."""
+
+
+CHECKS = ".crc32"
+"""How the tensor of check sums is called, behind the name of the tensor that they are of."""
+
+LABELS_CHECK = "crc32"
+"""The label that is the check sum of all others."""
+
+NUMBERS_TOGETHER = 4096
+"""Numbers of a tensor of one axis that share a check sum; of others each row has its own."""
 
 
 class NewTensor(NamedTuple):
@@ -60,6 +74,8 @@ class FileTensor:
         Of its first byte in the file.
     content : bytes, optional
         Of the whole file, where that was read.
+    checks : FileTensor, optional
+        Check sums of its rows.
     """
 
     path: str
@@ -68,6 +84,12 @@ class FileTensor:
     shape: tuple[int, ...]
     offset: int
     content: bytes | None = None
+    checks: FileTensor | None = None
+
+    def in_memory(self, content: bytes) -> FileTensor:
+        """The same tensor, of the file's content."""
+        checks = self.checks and self.checks.in_memory(content)
+        return replace(self, content=content, checks=checks)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -80,13 +102,29 @@ class FileTensor:
         Raises
         ------
         CaptureError
-            If the file has gone, or is not the one that was opened.
+            If the file has gone, is not the one that was opened, or was damaged.
         """
+        if self.checks is None or start == stop:
+            return self._decoded(self._stored(start, stop))
+        together = _together(self.shape)
+        first, last = start // together, -(-stop // together)
+        stored = self._stored(first * together, min(last * together, self.shape[0]))
+        for number, wanted in enumerate(self.checks.rows(first, last).tolist()):
+            if crc32(stored[number * together : (number + 1) * together].data) != wanted:
+                raise CaptureError(
+                    f"{self.path}: row {(first + number) * together} is damaged: its bytes are not "
+                    f"those that were written; copy or write it again, or without {CHECKS} tensors"
+                )
+        begin = start - first * together
+        return self._decoded(stored[begin : begin + stop - start])
+
+    def _stored(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows as they lie in the file."""
         stored, width = np.dtype(NUMBERS[self.kind]), math.prod(self.shape[1:])
         first, count = self.offset + start * width * stored.itemsize, (stop - start) * width
+        shape = (stop - start, *self.shape[1:])
         if self.content is not None:
-            found = np.frombuffer(self.content, stored, count, first)
-            return self._decoded(found.reshape(stop - start, *self.shape[1:]))
+            return np.frombuffer(self.content, stored, count, first).reshape(shape)
         with open_file(self.path) as file:
             if _stamp(file) != self.stamp:
                 raise CaptureError(
@@ -96,7 +134,7 @@ class FileTensor:
             flat = np.fromfile(file, stored, count)
             if flat.size < count:
                 raise OSError("it ends too early")
-        return self._decoded(flat.reshape(stop - start, *self.shape[1:]))
+        return flat.reshape(shape)
 
     def _decoded(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self.kind == "BF16":
@@ -163,6 +201,15 @@ def read_header(path: str, file: BinaryIO) -> tuple[dict[str, str], dict[str, Fi
             end = 8 + length + stop
         if end != stamp[0]:
             raise ValueError(f"{end:,} bytes are promised, {stamp[0]:,} are there")
+        if metadata.pop(LABELS_CHECK, None) not in (None, _labels_check(metadata)):
+            raise ValueError("its labels are not those that were written")
+        for name in [name for name in tensors if name.endswith(CHECKS)]:
+            checks, own = tensors.pop(name), tensors.get(name.removesuffix(CHECKS))
+            if own is None:  # whoever reads it says what it lacks
+                continue
+            if (checks.kind, checks.shape) != ("U32", _checks_shape(own.shape)):
+                raise ValueError(f"the check sums {name!r} are of another shape")
+            tensors[name.removesuffix(CHECKS)] = replace(own, checks=checks)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CaptureError(
             f"{path}: not a complete safetensors file ({error}); it is truncated or something "
@@ -174,16 +221,19 @@ def read_header(path: str, file: BinaryIO) -> tuple[dict[str, str], dict[str, Fi
 def write_tensors(
     path: Path, columns: Mapping[str, NewTensor], metadata: Mapping[str, str]
 ) -> None:
-    """Write a safetensors file, its tensors in the order given.
+    """Write a safetensors file, its tensors in the order given, and check sums behind them.
 
     Raises
     ------
     OSError
         If it cannot be written.
     """
-    header: dict[str, Any] = {"__metadata__": metadata}
+    labels = {**metadata, LABELS_CHECK: _labels_check(metadata)}
+    checks = {name: np.zeros(_checks_shape(one.shape), np.uint32) for name, one in columns.items()}
+    behind = {name + CHECKS: NewTensor("U32", sums.shape, [sums]) for name, sums in checks.items()}
+    header: dict[str, Any] = {"__metadata__": labels}
     end = 0
-    for name, column in columns.items():
+    for name, column in {**columns, **behind}.items():
         start = end
         end += math.prod(column.shape) * np.dtype(NUMBERS[column.kind]).itemsize
         header[name] = {"dtype": column.kind, "shape": column.shape, "data_offsets": [start, end]}
@@ -191,9 +241,40 @@ def write_tensors(
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for kind, _, pieces in columns.values():
-            for piece in pieces:
-                file.write(_encoded(piece, kind).data)
+        for name, column in columns.items():
+            rows = 0
+            for piece in column.pieces:
+                stored = _encoded(piece, column.kind)
+                _add_checks(checks[name], stored, rows, _together(column.shape))
+                rows += len(stored)
+                file.write(stored.data)
+        for sums in checks.values():
+            file.write(sums.astype("<u4").data)
+
+
+def _together(shape: tuple[int, ...]) -> int:
+    """Rows that share a check sum."""
+    return 1 if len(shape) > 1 else NUMBERS_TOGETHER
+
+
+def _checks_shape(shape: tuple[int, ...]) -> tuple[int]:
+    return (-(-shape[0] // _together(shape)) if shape else 0,)
+
+
+def _add_checks(
+    checks: npt.NDArray[np.uint32], stored: npt.NDArray[Any], first: int, together: int
+) -> None:
+    """Go on with the check sums of the rows from `first` on."""
+    start = 0
+    while start < len(stored):
+        number = (first + start) // together
+        stop = min(len(stored), (number + 1) * together - first)
+        checks[number] = crc32(stored[start:stop].data, int(checks[number]))
+        start = stop
+
+
+def _labels_check(metadata: Mapping[str, str]) -> str:
+    return f"{crc32(json.dumps(metadata, sort_keys=True).encode()):08x}"
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from otlp.cli.prompt_files import read_prompts
+from otlp.data.capture import LABELS
 from otlp.data.captures import TopCapture, keep_top, load, save
 from otlp.data.pairs import read_pairs
 from otlp.decode import Sampling
@@ -179,7 +180,10 @@ def write_prompts(name: str, folder: Path) -> None:
 
 def of_capture(folder: Path) -> Any:
     capture = load(folder / "mine")
-    return [one.tolist() for row in range(len(capture)) for one in capture.distributions(row)]
+    labels = [getattr(capture, name) for name in LABELS]
+    rows = [(capture[row].context, capture[row].next_token) for row in range(len(capture))]
+    laws = [one.tolist() for row in range(len(capture)) for one in capture.distributions(row)]
+    return [*labels, *rows, *laws]
 
 
 def own(write: Callable[[Path], Any], read: Callable[[Path], Any], checked: bool) -> Any:
@@ -197,8 +201,8 @@ READERS = {
 } | {
     "answers of servers": own(write_answers, read_answers, True),
     "journal": own(write_journal, lambda folder: [*entries(folder)], True),
-    "capture": own(partial(write_capture, dtype="float32"), of_capture, False),
-    "top capture": own(partial(write_capture, kept=3), of_capture, False),
+    "capture": own(partial(write_capture, dtype="float32"), of_capture, True),
+    "top capture": own(partial(write_capture, kept=3), of_capture, True),
     "tuned setting": own(
         partial(write_text, TUNED.to_json()), lambda folder: Tuned.read(folder / "mine"), False
     ),

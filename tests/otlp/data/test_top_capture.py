@@ -19,6 +19,7 @@ from otlp.data.synthetic import generate
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import CaptureError, InvalidInputError
 from tests import example_captures
+from tests.damaged_files import without_checks
 from tests.example_captures import LABELS, in_file, opened
 
 ROUNDING = 1e-5
@@ -220,6 +221,7 @@ def test_a_row_that_cannot_be_is_named_when_it_is_met(tmp_path: Path) -> None:
     top = TopCapture(target_logits=rows, draft_logits=rows, synthetic=True, **LABELS)
     path = tmp_path / "mine"
     save(top, path)
+    without_checks(path)
     content = bytearray(path.read_bytes())
     where = content.rindex(np.float32(math.log(0.25)).tobytes())  # the draft's rest
     content[where : where + 4] = np.float32(0.0).tobytes()

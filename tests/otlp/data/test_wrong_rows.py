@@ -11,7 +11,7 @@ import pytest
 
 from otlp.data.captures import Capture, load, save
 from otlp.errors import CaptureError, InvalidInputError, TokenOutOfRangeError
-from tests.damaged_files import change_header
+from tests.damaged_files import change_header, without_checks
 from tests.example_captures import ROWS, V, example, in_file, opened
 
 
@@ -36,6 +36,7 @@ def sound(capture: Capture, row: int) -> bool:
 
 def test_a_row_that_is_none_is_named_when_it_is_met(tmp_path: Path) -> None:
     in_file(tmp_path)
+    without_checks(tmp_path / NAME)
     nan = np.array(np.nan, dtype="<f4").tobytes()
     poke(tmp_path / NAME, "draft_logits", (4 * V + 2) * 4, nan)
     with pytest.raises(CaptureError, match=r"mine.*draft_logits row 4 holds nan"):
@@ -76,6 +77,7 @@ def test_contexts_that_lie_nowhere_are_refused(tmp_path: Path, ends: list[int]) 
 
 def test_contexts_that_are_no_text_are_refused(tmp_path: Path) -> None:
     in_file(tmp_path)
+    without_checks(tmp_path / NAME)
     poke(tmp_path / NAME, "contexts", 0, b"\xff")
     with pytest.raises(CaptureError, match="context of row 1 is no text"):
         opened(tmp_path / NAME)[1]
@@ -100,3 +102,25 @@ def test_what_is_no_path_is_refused(path: object) -> None:
     for use in (lambda: load(path), lambda: save(example(), path)):
         with pytest.raises(CaptureError, match="must be the path of a file"):
             use()
+
+
+@pytest.mark.parametrize("name", ["target_logits", "contexts", "next_tokens"])
+def test_a_damaged_row_is_named_when_it_is_met(tmp_path: Path, name: str) -> None:
+    """Another number is as good a number: its check sum tells."""
+    in_file(tmp_path)
+    poke(tmp_path / NAME, name, 4 * V * 4 if name == "target_logits" else 1, b"\x01")
+    capture = opened(tmp_path / NAME)
+    with pytest.raises(CaptureError, match=r"mine\.safetensors: row [04] is damaged"):
+        capture[4]
+    with pytest.raises(CaptureError, match="is damaged"):
+        load(tmp_path / NAME)
+    if name == "target_logits":
+        assert sound(capture, 3)
+
+
+def test_damaged_labels_are_refused(tmp_path: Path) -> None:
+    in_file(tmp_path)
+    path = tmp_path / NAME
+    path.write_bytes(path.read_bytes().replace(b'"synthetic": "false"', b'"synthetic": "true" '))
+    with pytest.raises(CaptureError, match="its labels are not those that were written"):
+        load(path)
