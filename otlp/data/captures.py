@@ -14,6 +14,10 @@ The file's metadata holds ``format`` (``otlp-capture-2``), ``target_model``, ``d
 ``otlp-capture-1``, which any tool can write, the texts are a JSON list in the metadata,
 ``contexts``.
 
+Behind the tensors stand check sums, ``NAME.crc32``, U32, of each row, or of every 4,096 numbers of
+a tensor of one axis, and the label ``crc32`` is that of the other labels.  They are compared when
+rows are read; files of other tools need none.
+
 A capture may be of any size: a large file is opened, and its rows are read when they are used.  For
 captures of the k likeliest tokens only see `otlp.data.top_capture`.
 
