@@ -12,7 +12,7 @@ ratio is that of the medians; it should lie between .8 and 1.3.  What is timed f
 - `prepare` and then `finished`, where that leaves both systems to be solved until a tuple needs
   one (`slackness`, `global-resolution`);
 - `supports` and `write`, where the solver promises nothing, so that `prepare` is `solve` itself
-  (`max-flow`, `linear-program`, `martingale`, `auto`).
+  (`max-flow`, `linear-program`, `auto`).
 
 Loading and compiling are in neither: each solver is run on a row before.
 """

@@ -19,7 +19,8 @@ class ChainSolver(Solver):
     """Base class of the solvers that reduce a problem, run an engine, and go the same way back.
 
     A subclass has the fields ``memory_limit`` and ``time_limit``, and says its chain and what it
-    does with what comes out of that.
+    does with what comes out of that.  It promises nothing of its plans: engines keep constraints
+    within tolerances of their own, and the verifier says whether a plan is lossless.
     """
 
     memory_limit: int

@@ -82,6 +82,9 @@ class Martingale(Solver):
 
     name: ClassVar[str] = "martingale"
     releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless by construction: cells are as long as the mass on them, and swaps move equal masses;
+    what rounding leaves over is taken off the selection that the plan states."""
 
     def supports(self, problem: Problem) -> Capability:
         """Accept i.i.d. drafts."""

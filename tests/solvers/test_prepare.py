@@ -45,6 +45,12 @@ class First(otlp.Solver):
         return otlp.Answer(keep_first(problem))
 
 
+def test_every_solver_that_is_lossless_by_construction_says_so() -> None:
+    """The others pass an engine's numbers on, or another solver's plan."""
+    silent = {name for name, solver in SOLVERS.items() if solver().promise is otlp.Guarantee.NONE}
+    assert silent == {"auto", "linear-program", "max-flow"}
+
+
 def test_what_is_not_promised_is_certified() -> None:
     same = otlp.Problem(Q, otlp.IID(Q, 2))
     assert First().prepare(same).conditional([2, 0]).tolist() == [0.0, 0.0, 1.0, 0.0]
