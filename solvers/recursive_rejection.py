@@ -140,8 +140,8 @@ class RecursiveRejectionPlan(RejectionPlan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; O(nV)."""
-        accepted, left = rows = np.zeros((2, self.problem.vocab_size))
-        left[:] = self.problem.target
+        accepted, left = rows = np.empty((2, self.problem.vocab_size))
+        accepted[:], left[:] = 0.0, self.problem.target
         reach, total = 1.0, 1.0
         for draft in self.drafts:
             missed, total = _take(rows, total, draft, reach)

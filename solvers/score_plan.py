@@ -35,6 +35,7 @@ from otlp.numerics.ratio_bins import MOST_RATIO, bin_of
 from otlp.numerics.sums import total
 from otlp.plan import Marginals, SelectionPlan
 from otlp.plan.plan import Plan
+from otlp.plan.selection import LEAST
 from otlp.problem import Problem
 
 IndexArray = npt.NDArray[np.int32]
@@ -42,9 +43,6 @@ IndexArray = npt.NDArray[np.int32]
 # Columns of `ScoreLaws.groups`, rows of `ScoreLaws.pairs` and `ScoreLaws.shares`.
 START, MEAN, GAIN, REST, RISE = 0, 1, 2, 3, 4
 LOW, HIGH = 0, 1
-
-LEAST = 5e-324
-"""The least positive number: zero divided by it is zero."""
 
 BLOCK = 512
 """Tokens whose laws are looked up together: few enough for the fastest memory."""

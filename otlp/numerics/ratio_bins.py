@@ -133,21 +133,17 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
     sums = np.zeros((last + 1, 4))
     for i in range(target.size):
         if draft[i] > 0.0:
-            own = sums[place[i]]
-            old, total = own[0], own[0] + target[i]
-            part = total - old
-            own[0] = total
-            own[1] += (old - (total - part)) + (target[i] - part)
-            old, total = own[2], own[2] + draft[i]
-            part = total - old
-            own[2] = total
-            own[3] += (old - (total - part)) + (draft[i] - part)
-    p, q = sums[:, 0] + sums[:, 1], sums[:, 2] + sums[:, 3]
+            own, p, q = sums[place[i]], target[i], draft[i]
+            p_old, q_old = own[0], own[1]
+            own[0], own[1] = p_old + p, q_old + q
+            own[2] += (max(p_old, p) - own[0]) + min(p_old, p)
+            own[3] += (max(q_old, q) - own[1]) + min(q_old, q)
+    p_mass, q_mass = sums[:, 0] + sums[:, 2], sums[:, 1] + sums[:, 3]
     p_sum, q_sum = np.zeros(last + 2), np.zeros(last + 2)
-    p_sum[1:], q_sum[1:] = p, q
+    p_sum[1:], q_sum[1:] = p_mass, q_mass
     accumulate(p_sum)
     accumulate(q_sum)
-    return RatioBins(bits, place, p, q, p_sum, q_sum)
+    return RatioBins(bits, place, p_mass, q_mass, p_sum, q_sum)
 
 
 @compiled

@@ -18,6 +18,9 @@ from otlp.problem import Problem
 BLOCK = 2**16
 """Tuples that are verified together."""
 
+LEAST = 5e-324
+"""The least positive number: zero divided by it is zero."""
+
 
 class SelectionPlan(Plan):
     """Select a drafted token i, accept it with probability min(1, p_i / y_i), else replace it.
@@ -155,6 +158,6 @@ def acceptance_and_residual(target: FloatArray, law: FloatArray) -> tuple[FloatA
     accept, left = np.empty(target.size), np.empty(target.size)
     for i in range(target.size):
         p, y = target[i], law[i]
-        accept[i] = p / max(p, y) if p > 0.0 else 0.0
-        left[i] = p - y if p > y else 0.0
+        accept[i] = p / max(max(p, y), LEAST)
+        left[i] = max(p - y, 0.0)
     return accept, left
