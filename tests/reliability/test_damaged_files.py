@@ -20,7 +20,7 @@ from otlp.cli.prompt_files import read_prompts
 from otlp.data.capture import LABELS
 from otlp.data.captures import TopCapture, keep_top, load, save
 from otlp.data.pairs import read_pairs
-from otlp.decode import Sampling
+from otlp.decode import Calibration, Sampling
 from otlp.errors import CaptureError, InvalidInputError, JournalError, OTLPError
 from otlp.lab.commands import audit_server
 from otlp.lab.design import Candidate, Statistics
@@ -209,6 +209,11 @@ READERS = {
     "statistics": own(
         partial(write_text, STATISTICS.to_json()),
         lambda folder: Statistics.read(folder / "mine"),
+        False,
+    ),
+    "calibration": own(
+        partial(write_text, Calibration(1.0, 0.1, "t", "d").to_json()),
+        lambda folder: Calibration.read(folder / "mine"),
         False,
     ),
     "prompts": own(

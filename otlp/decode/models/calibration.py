@@ -97,8 +97,8 @@ class Calibration:
             if missing := {"scale", "unknown", "target", "draft"} - found.keys():
                 raise KeyError(*sorted(missing))
             return cls(**found)
-        except InvalidInputError:
-            raise
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path!s:.200}: {error}") from error
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidInputError(
                 f"{path!s:.200} holds no calibration of otlp lab calibrate "
