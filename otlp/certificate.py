@@ -95,9 +95,9 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     Notes
     -----
     O(V) for selection plans, O(nnz) for plans over token sets.  A subset that is not handed in
-    costs a subset selection: O(V log V) for schemes that have H* in closed form, else iterations
-    of `otlp.numerics.minimum_norm`, to `RULE_GAP`, and on to `GAP_TOLERANCE` only for a plan
-    that may be optimal.  A plan whose acceptance is estimated is never called optimal.
+    costs a subset selection: O(V), or a sort, for schemes that have H* in closed form; else
+    iterations of `otlp.numerics.minimum_norm`, to `RULE_GAP`, and on to `GAP_TOLERANCE` only for a
+    plan that may be optimal.  A plan whose acceptance is estimated is never called optimal.
     """
     subset = None if answer.subset is None else check_mask(answer.subset, problem.vocab_size)
     acceptance = marginal_error = float("nan")

@@ -328,7 +328,7 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
     bits, spans = laws[2], laws[3]
     place, ratio = np.empty(BLOCK, np.int32), np.empty(BLOCK)
     for begin in range(0, group.size, BLOCK):
-        # numba looks for negative places in sums of two places, not in these
+        # numba checks an index `begin + j` for its sign, and an index `j` of a slice not
         target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
         groups, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
         groups[:], factors[:] = 0.0, 0.0

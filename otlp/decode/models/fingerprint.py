@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from otlp.decode.models.cached import CachedModel
 from otlp.decode.models.copying import Copying
+from otlp.decode.models.hub import hub_folder
 from otlp.decode.models.loading import parts_of
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model
+from otlp.decode.models.n_gram import NGram
+from otlp.decode.models.prompt_lookup import PromptLookup
+from otlp.errors import InvalidInputError
 
 DIGITS = 16
 """Hexadecimal digits."""
@@ -29,12 +32,17 @@ def fingerprint(model: Model) -> str:
     Parameters
     ----------
     model : Model
-        A network, or a mixture of models, or one that copies, too; of another, its type and name.
+        A network, n-grams, a lookup, a mixture of these, or one of these that copies, too.
 
     Returns
     -------
     str
         Sixteen hexadecimal digits.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is a model of another kind, of whose contents nothing is known.
 
     Notes
     -----
@@ -60,8 +68,15 @@ def fingerprint(model: Model) -> str:
             tokenizer = getattr(model, "tokenizer", None)
             if tokenizer is not None:
                 stamp.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
+        case NGram():
+            stamp.update(f"{model.vocab_size} {model.order}".encode() + model.corpus.tobytes())
+        case PromptLookup():
+            stamp.update(f"{model.vocab_size} {model.longest}".encode())
         case _:
-            stamp.update(model.name.encode())
+            raise InvalidInputError(
+                f"model is a {type(model).__name__}: it must be a network, an NGram, a "
+                "PromptLookup, or a Mixture or Copying of these"
+            )
     return stamp.hexdigest()[:DIGITS]
 
 
@@ -71,14 +86,15 @@ def files_fingerprint(source: str) -> str:
     Parameters
     ----------
     source : str
-        As of `otlp.decode.models.loading.load_draft`.  Of a name that is no file's, the name.
+        As of `otlp.decode.models.loading.load_draft`.  A name on the hub stands for the files of
+        the hub's cache; without these, for itself.
 
     Notes
     -----
     Reads `BLOCKS` blocks of each file: training changes nearly all weights, so nearly all blocks.
     """
     stamp = sha256(source.encode())
-    for path in map(Path, parts_of(source)):
+    for path in map(hub_folder, parts_of(source)):
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in (one for one in files if one.is_file()):
             size = file.stat().st_size

@@ -13,6 +13,25 @@ PATIENCE = 10.0
 """Seconds that the hub may take: loading itself would try again and again for a minute."""
 
 
+def hub_folder(source: str) -> Path:
+    """The folder or file itself, or the folder of the hub's cache that holds a model of that name.
+
+    Where there is neither, no such path exists.
+    """
+    path = Path(source)
+    if path.exists():
+        return path
+    try:
+        from huggingface_hub import errors, try_to_load_from_cache
+    except ImportError:  # without it nothing is in its cache
+        return path
+    try:
+        found = try_to_load_from_cache(source, "config.json")
+    except errors.HFValidationError:
+        return path
+    return Path(found).parent if isinstance(found, str) else path
+
+
 @cache
 def check_hub(source: str, known: Sequence[str] = ()) -> None:
     """Ask the hub for a model that is neither on this machine nor in the hub's cache.
@@ -29,14 +48,12 @@ def check_hub(source: str, known: Sequence[str] = ()) -> None:
     InvalidInputError
         If the hub has no such model, or cannot be reached.
     """
-    from huggingface_hub import HfApi, errors, try_to_load_from_cache
+    from huggingface_hub import HfApi, errors
 
-    if Path(source).exists():
-        return
     near = get_close_matches(source, known, n=1, cutoff=0.4)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     try:
-        if isinstance(try_to_load_from_cache(source, "config.json"), str):
+        if hub_folder(source).exists():
             return
         HfApi().model_info(source, timeout=PATIENCE)
     except errors.OfflineModeIsEnabled:

@@ -68,8 +68,8 @@ class NGram(TextModel):
     ) -> None:
         super().__init__(vocab_size, name, sampling)
         self.order = whole_number(order, "order")
-        tokens = token_ids(corpus, "the corpus", self.vocab_size)
-        self._corpus = Corpus(tokens, self.vocab_size) if tokens.size else None
+        self.corpus = token_ids(corpus, "the corpus", self.vocab_size)
+        self._corpus = Corpus(self.corpus, self.vocab_size) if self.corpus.size else None
 
     def distribution(self, text: IntArray) -> FloatArray:
         """Next-token distribution after a text; see the class."""

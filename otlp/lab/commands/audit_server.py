@@ -99,7 +99,7 @@ def command(
     """Compare the texts of the server at URL with those of a baseline.
 
     Both have OpenAI's interface. Texts are asked for in pairs until they are found to differ, or
-    --texts are there; requests go to these addresses alone. Exit status 0: nothing was found wrong.
+    --texts are there; requests go to these servers alone. Exit status 0: nothing was found wrong.
     1: the texts differ. 2: it could not be judged.
     """
     sides, prompts = _asked(server, baseline, toggle, request, **asked)
@@ -201,7 +201,7 @@ def _check_same(
             "start": (then, now),
         }
         for name, (there, here) in told.items():
-            if there != here:
+            if there != here and None not in (there, here):
                 raise JournalError(
                     f"{journal}: its texts are of a server whose {name} was {there!r}, and "
                     f"{side.address} says {here!r}: it was changed or started anew; name another "

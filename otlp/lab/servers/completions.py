@@ -1,6 +1,7 @@
 """Texts from a server with OpenAI's interface: one request, what may go wrong, one answer.
 
-No redirection is followed and no proxy asked: requests go to the address that was named alone.
+No redirection is followed and no proxy asked: requests go to the server that was named alone: to
+its address, and to `/metrics`, which may tell when it started.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ pytest.importorskip("transformers")
 
 import torch
 
-from otlp.decode import Copying, Mixture, NGram
-from otlp.decode.models.fingerprint import fingerprint
+from otlp.decode import Copying, Mixture, NGram, random_pair
+from otlp.decode.models.fingerprint import files_fingerprint, fingerprint
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_pair
 from otlp.lab.design.written_texts import write_text
@@ -108,11 +108,36 @@ def test_fingerprints_of_mixtures_are_of_all_that_is_mixed(trained: tuple[Any, A
     found = [
         fingerprint(model)
         for model in (
-            draft, n_gram, Copying(draft), Copying(draft, [0.5]), Mixture([draft, n_gram]),
+            draft, n_gram, NGram(draft.vocab_size, corpus=[1, 2]), NGram(draft.vocab_size, 3),
+            NGram(draft.vocab_size, corpus=[1, 3], name="ngram"), Copying(draft),
+            Copying(draft, [0.5]), Mixture([draft, n_gram]),
             Mixture([n_gram, draft]), Mixture([draft, n_gram], [0.9, 0.1]),
         )
     ]  # fmt: skip
     assert len(set(found)) == len(found)
+    named = NGram(draft.vocab_size, corpus=[1, 2], name="other")
+    assert fingerprint(named) == found[2]
+    with pytest.raises(InvalidInputError, match="model is a TabularModel: it must be"):
+        fingerprint(random_pair(2, 2, np.random.default_rng(0))[0])
+
+
+def test_a_model_of_the_hub_is_known_by_its_files(tmp_path: Path) -> None:
+    """The same name in the hub's cache, other weights."""
+    from huggingface_hub import constants
+
+    found = set()
+    for revision, weights in (("a" * 40, b"1"), ("b" * 40, b"2")):
+        place = tmp_path / "models--some--name"
+        folder = place / "snapshots" / revision
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(weights)
+        (place / "refs").mkdir(exist_ok=True)
+        (place / "refs" / "main").write_text(revision)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+            found.add(files_fingerprint("some/name"))
+    assert len(found) == 2
 
 
 def test_a_capture_deletes_only_what_it_made(trained: tuple[Any, Any], interrupted: Any) -> None:
