@@ -1,7 +1,7 @@
 """Foreign code runs in a child process, which may end, crash or loop without harm.
 
-The parent ends it at the time limit, whatever it is busy with, and with it what it started
-(`otlp.cli.orphans`).  If the
+The parent ends the child at the time limit, whatever the child is busy with, and with the child all
+processes that the child started (`otlp.cli.orphans`).  If the
 parent is killed, the child ends itself: a thread of it waits for that, and for code that lets no
 thread run there is an alarm of the kernel.
 """
@@ -82,7 +82,7 @@ def _run_in_child(
     try:
         while (left := deadline - time.monotonic()) > 0.0:
             if not receiver.poll(min(left, GRACE)):
-                # what it started may hold its end of the pipe
+                # a process that the child started may hold the child's end of the pipe
                 if not child.is_alive() and not receiver.poll():
                     raise EOFError
                 continue

@@ -28,7 +28,6 @@ LATEX = {one: f"\\{one}" for one in "_%&#${}"} | {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
     "[": "{[}",  # at the beginning of a line it would be an option of the line's end before
     "]": "{]}",
     "\n": " ",
