@@ -7,7 +7,6 @@ from torch import Tensor
 
 from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
-from otlp.batched.rules import speculative_sampling
 
 
 def verify(
@@ -21,8 +20,8 @@ def verify(
     """Verify drafts, losslessly, by the best rule here for their form.
 
     Parameters, results and errors are those of that rule: for tokens of shape (B, N)
-    `otlp.batched.martingale`, which for N = 1 is `otlp.batched.speculative_sampling` and runs as
-    that; for (B, K, L) `otlp.batched.verify_paths`.
+    `otlp.batched.martingale`, which for N = 1 is speculative sampling; for (B, K, L)
+    `otlp.batched.verify_paths`.
 
     Examples
     --------
@@ -36,8 +35,6 @@ def verify(
     >>> tokens.shape, accepted.dtype
     (torch.Size([1]), torch.bool)
     """
-    shape = draft_tokens.shape if isinstance(draft_tokens, Tensor) else ()
-    if len(shape) == 3:
-        return verify_paths(target, draft, draft_tokens, generator, validate=validate)
-    rule = speculative_sampling if len(shape) == 2 and shape[1] == 1 else martingale
+    paths = isinstance(draft_tokens, Tensor) and draft_tokens.ndim == 3
+    rule = verify_paths if paths else martingale
     return rule(target, draft, draft_tokens, generator, validate=validate)

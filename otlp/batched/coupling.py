@@ -1,11 +1,12 @@
-"""Swapped cells by prefix sums and binary searches: the plan of the `martingale` solver.
+"""Swapped cells by prefix sums and binary searches: the plan of the `martingale` solver on bins.
 
-Tokens lie on [0, 1] in ascending order of their ratio r = y / q, each on a cell as long as its
-mass; the tokens at the level c share the first cell, and those at C the last.  A draft scores
+Bins lie on [0, 1] in ascending order of their ratio r = y / q, each on a cell as long as its
+mass; the bins at the level c share the first cell, and those at C the last.  A draft scores
 on its own cell, where W = n u^(n-1) has mean m, or on its
 partner's, such that the mean of W is r.  Cells that need a larger mean, by mass (r - m) > 0, swap
 with later cells that need a smaller one, first come, first served: so partners are where two
 prefix sums of the needs agree, and only drafted tokens are scored.  No sequential pass, no roots.
+All sums are of integers, and all other arithmetic is of single elements.
 """
 
 from __future__ import annotations
@@ -15,43 +16,44 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.numerics import TINY, before, mean_of_powers, power
+from otlp.batched.numerics import TINY, before, integer_power, mean_of_powers, share
+from otlp.batched.ratio_bins import UNIT, Layout
 
 
 class Coupling(NamedTuple):
-    """A coupling of the V tokens of each row, in the order of their ratios, with a uniform score.
+    """A coupling of the K bins of each row, in the order of their ratios, with a uniform score.
 
     Attributes
     ----------
-    n : Tensor, shape (B, 1)
+    n : Tensor, shape (B, 1), int64
         Number of drafts, at least 1.
-    floor, ceiling : Tensor, shape (B, 1)
-        The levels c and C; the selection distribution is q clip(ratio, c, C).
     first, last : Tensor, shape (B, 1), int64
-        Places before `first` share cell 0, places from `last` on share cell V - 1.
-    ratio : Tensor, shape (B, V)
-        r of each token, and of each cell, ascending.
-    ends : Tensor, shape (B, V)
-        Right ends of the cells; cells that no token has are empty.
-    up, down : Tensor, shape (B, V)
+        Bins before `first` are at the level c and share cell 0; those from `last` on are at the
+        level C and share cell K - 1.
+    ratio : Tensor, shape (B, K), float64
+        r of each bin, and of each cell, ascending.
+    level : Tensor, shape (B, K), float64
+        What a token's stored q is to be multiplied by to give y, up to the sum of the stored p.
+    ends : Tensor, shape (B, K), float64
+        Right ends of the cells; cells that no bin has are empty.
+    up, down : Tensor, shape (B, K), int64
         Prefix sums of the needs of the cells that need a larger mean of W, and of the others.
     """
 
     n: Tensor
-    floor: Tensor
-    ceiling: Tensor
     first: Tensor
     last: Tensor
     ratio: Tensor
+    level: Tensor
     ends: Tensor
     up: Tensor
     down: Tensor
 
-    def cell(self, place: Tensor) -> Tensor:
-        """The cells of tokens by their places (B, ...), of the same shape."""
+    def cell(self, bins: Tensor) -> Tensor:
+        """The cells of tokens by their bins (B, ...), of the same shape."""
         most = self.ends.shape[1] - 1
-        inner = place.masked_fill(place < self.first, 0)
-        return inner.masked_fill(place >= self.last, most)
+        inner = bins.masked_fill(bins < self.first, 0)
+        return inner.masked_fill(bins >= self.last, most)
 
     def needs(self, cell: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
         """Where cells (B, m) lie in the sum of needs like theirs, and the sum of their partners'.
@@ -65,106 +67,132 @@ class Coupling(NamedTuple):
         )
 
 
-def levels(
-    ratio: Tensor, ends: Tensor, held: Tensor, ends_power: Tensor, scratch: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+class Prefixes(NamedTuple):
+    """What tokens of lowest ratio hold, bin after bin.
+
+    Attributes
+    ----------
+    total : Tensor, shape (B, 1), float64
+        Sum of q, in units.
+    scale : Tensor, shape (B, 1), float64
+        Sum of q, as stored, over the sum of p.
+    drafted : Tensor, shape (B, K), int64
+        Prefix sums of q, in units.
+    ratio : Tensor, shape (B, K), float64
+        Of each bin: the ratio of its masses, at most N; ascending.
+    ends, above : Tensor, shape (B, K), float64
+        q up to each bin, and beyond it, of 1.
+    held : Tensor, shape (B, K), float64
+        q times ratio up to each bin: p, but for what exceeds N q.
+    """
+
+    total: Tensor
+    scale: Tensor
+    drafted: Tensor
+    ratio: Tensor
+    ends: Tensor
+    above: Tensor
+    held: Tensor
+
+
+def prefixes(target: Tensor, draft: Tensor, most: int, layout: Layout) -> Prefixes:
+    """Add up the masses of bins (B, K), in units, from the lowest ratio on; N = most."""
+    low, high = layout.edges(target.device)
+    drafted = draft.cumsum(1)
+    total = drafted[:, -1:].double()
+    scale = total / target.sum(1, keepdim=True)
+    # between the ratios of its tokens, also where rounding to units leaves next to nothing
+    ratio = torch.minimum(torch.maximum(target.double() / draft.clamp(min=1), low), high)
+    ratio = (ratio * scale).clamp(max=float(most))
+    above = (drafted[:, -1:] - drafted) / total
+    held = (ratio * draft).long().cumsum(1) / total
+    return Prefixes(total, scale, drafted, ratio, drafted / total, above, held)
+
+
+def largest_gap(sums: Prefixes, n: Tensor, most: int) -> Tensor:
+    """Largest Q(S)^n - P(S) over sets S of lowest bins, at least 0; shape (B, 1)."""
+    gaps = integer_power(sums.ends, n, most) - sums.held
+    return gaps.amax(1, keepdim=True).clamp(min=0.0)
+
+
+def levels(sums: Prefixes, delta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Find the levels c and C of the best selection distribution q clip(ratio, c, C).
 
     Parameters
     ----------
-    ratio : Tensor, shape (B, V)
-        p / q of each token, ascending.
-    ends, held : Tensor, shape (B, V)
-        Prefix sums of q and of q ratio.
-    ends_power : Tensor, shape (B, V)
-        ends ** n.
-    scratch : Tensor, shape (B, V)
-        Overwritten.
+    sums : Prefixes
+    delta : Tensor, shape (B, 1)
+        max (Q^n - P)^+.
 
     Returns
     -------
     floor, ceiling : Tensor, shape (B, 1)
-        With delta = max (Q^n - P)^+: the excess of c q over p sums to delta, and so does the
-        excess of p over C q, so that the selection distribution sums to one.
+        The excess of c q over p sums to delta, and so does the excess of p over C q, so that the
+        selection distribution sums to one.
     first, last : Tensor, shape (B, 1), int64
-        Places before `first`, at least one, are at the floor, and those from `last` on, perhaps
+        Bins before `first`, at least one, are at the floor, and those from `last` on, perhaps
         none, at the ceiling; first <= last.
 
     Notes
     -----
-    Each is a chord between two neighbouring ratios, found by binary search, and clamped between
-    them, so that rounding cannot put the ratios out of order.
+    Each is a chord between two neighbouring ratios, and clamped between them, so that rounding
+    cannot put the ratios out of order.
     """
-    end = ratio.shape[1] - 1
-    delta = scratch.copy_(ends_power).sub_(held).amax(1, keepdim=True).clamp_(min=0.0)
-
-    excess = scratch.copy_(ends).mul_(ratio).sub_(held)
-    first = torch.searchsorted(excess, delta, right=True).clamp(min=1)
-    floor = (delta + before(held, first)) / before(ends, first).clamp(min=TINY)
+    ratio, end = sums.ratio, sums.ratio.shape[1] - 1
+    excess = sums.ends * ratio - sums.held
+    first = (excess <= delta).sum(1, keepdim=True).clamp(min=1)
+    floor = (delta + before(sums.held, first)) / before(sums.ends, first).clamp(min=TINY)
     floor = torch.maximum(floor, before(ratio, first))
-    above = ratio.gather(1, first.clamp(max=end))
-    floor = torch.where(first <= end, torch.minimum(floor, above), floor)
+    following = ratio.gather(1, first.clamp(max=end))
+    floor = torch.where(first <= end, torch.minimum(floor, following), floor)
 
-    matched = scratch.copy_(ends).neg_().add_(1.0).mul_(ratio).add_(held)
-    last = torch.searchsorted(matched, 1.0 - delta, right=True)
-    ceiling = (1.0 - before(held, last) - delta) / (1.0 - before(ends, last)).clamp(min=TINY)
+    matched = sums.above * ratio + sums.held
+    last = (matched <= 1.0 - delta).sum(1, keepdim=True)
+    above = sums.above.gather(1, (last - 1).clamp(min=0)).masked_fill(last == 0, 1.0)
+    ceiling = (1.0 - before(sums.held, last) - delta) / above.clamp(min=TINY)
     ceiling = torch.maximum(ceiling, before(ratio, last))
     ceiling = torch.minimum(ceiling, ratio.gather(1, last.clamp(max=end)))
     return floor, torch.maximum(floor, ceiling), first, torch.maximum(first, last)
 
 
-def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> tuple[Coupling, Tensor]:
+def couple(target: Tensor, draft: Tensor, n: Tensor, most: int, layout: Layout) -> Coupling:
     """Build the coupling of the best selection distribution.
 
     Parameters
     ----------
-    ratio : Tensor, shape (B, V), any floating type
-        p / q of each token, ascending; entries above n count as n.
-    mass : Tensor, shape (B, V), any floating type
-        q of each token, up to a factor.
-    total : Tensor, shape (B, 1), float64
-        What each row of `mass` sums to.
-    n : Tensor, shape (B, 1), float64
+    target, draft : Tensor, shape (B, K), int64
+        p and q of each bin, in units; see `otlp.batched.ratio_bins`.
+    n : Tensor, shape (B, 1), int64
         Number of drafts, at least 1.
+    most : int
+        N >= n.
+    layout : Layout
 
     Returns
     -------
-    coupling : Coupling
-        About 40 passes over (B, V), nearly all in place, four of them prefix sums.
-    scratch : Tensor, shape (2, B, V), float64
-        Memory that the coupling has no more use for.
-
-    Notes
-    -----
-    All is done in place in one block of memory: on a CPU, fresh memory costs more than the
-    arithmetic, and the C library keeps as much as was freed at once.
+    Coupling
+        Some 60 passes over (B, K).
     """
-    memory = ratio.new_empty((6, *ratio.shape), dtype=torch.float64)
-    wide, sums, scratch, needs = memory[0], memory[1:3], memory[2:4], memory[4:]
-    ends, ends_power, held = memory[1:4].unbind()
-    up, down = needs.unbind()
-    wide.copy_(ratio)
-    ends.copy_(mass).div_(total)
-    held.copy_(ends).mul_(wide)
-    ends.cumsum_(1)
-    held.cumsum_(1)
-    power(ends_power.copy_(ends), n)
-    floor, ceiling, first, last = levels(wide, ends, held, ends_power, up)
-    torch.minimum(torch.maximum(wide, floor, out=wide), ceiling, out=wide)
+    sums = prefixes(target, draft, most, layout)
+    floor, ceiling, first, last = levels(sums, largest_gap(sums, n, most))
+    ratio = torch.minimum(torch.maximum(sums.ratio, floor), ceiling)
 
-    # one cell for all tokens at the floor, and one for all at the ceiling; those between are empty
-    for prefix in sums:
-        low, high = before(prefix, first), before(prefix, last).clamp(max=1.0)
-        torch.minimum(torch.maximum(prefix, low, out=prefix), high, out=prefix)
-        prefix[:, -1] = 1.0
-    # each difference by itself: it is as small as what it is compared with
-    needs.copy_(sums)
-    needs[..., 1:].sub_(sums[..., :-1])
+    # one cell for all bins at the floor, and one for all at the ceiling; those between are empty
+    low, high = before(sums.drafted, first), before(sums.drafted, last)
+    drafted = torch.minimum(torch.maximum(sums.drafted, low), high)
+    drafted[:, -1:] = sums.drafted[:, -1:]
+    ends = drafted / sums.total
+    mass = differences(drafted) / sums.total
     # mass times r, less mass times the mean of W on the cell, which is b^n - a^n
-    up.mul_(wide).sub_(down)
-    down.copy_(up).neg_()
-    needs.clamp_(min=0.0).cumsum_(2)
-    return Coupling(n, floor, ceiling, first, last, wide, ends, up, down), scratch
+    need = mass * ratio - differences(integer_power(ends, n, most))
+    need = (need * UNIT).long()
+    up, down = need.clamp(min=0).cumsum(1), (-need).clamp(min=0).cumsum(1)
+    return Coupling(n, first, last, ratio, ratio / sums.scale, ends, up, down)
+
+
+def differences(prefix: Tensor) -> Tensor:
+    """What prefix sums (B, K) are the sums of."""
+    return prefix.diff(dim=1, prepend=prefix.new_zeros(len(prefix), 1))
 
 
 def swap(coupling: Coupling, cell: Tensor, partner: Tensor, most: int) -> Tensor:
@@ -208,12 +236,11 @@ def scores(coupling: Coupling, cell: Tensor, numbers: Tensor) -> Tensor:
     """
     which, move, place = numbers.chunk(3, 1)
     # rounding may leave one of the sums larger: neither is searched beyond its end
-    top = torch.minimum(coupling.up[:, -1:], coupling.down[:, -1:])
-    top = torch.nextafter(top, torch.zeros_like(top))
+    top = torch.minimum(coupling.up[:, -1:], coupling.down[:, -1:]) - 1
     ends = coupling.ends
     partner = cell
     for start, stop, partners in coupling.needs(cell):
-        level = torch.minimum(start + which * (stop - start), top)
+        level = torch.minimum(start + share(which, stop - start), top)
         found = torch.searchsorted(partners, level, right=True)
         partner = torch.where(stop > start, found, partner)
     partner = partner.clamp(max=ends.shape[1] - 1)

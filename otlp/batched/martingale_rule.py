@@ -1,4 +1,4 @@
-"""The `martingale` plan of i.i.d. drafts: one sort, four prefix sums, binary searches."""
+"""The `martingale` plan of i.i.d. drafts: bins of p / q, prefix sums, binary searches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from otlp.batched.coupling import Coupling, couple, scores
+from otlp.batched.martingale_on_cpu import verify_on_cpu
+from otlp.batched.ratio_bins import BITS, layout_for, masses
 from otlp.batched.rejection import accept_or_replace
 from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
-
-BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
-
-RADIX = 2**15
-"""Integers from which on PyTorch sorts a row by radix on a CPU."""
+BIN_ARRAYS = 4
+"""Arrays over the bins of a row, for each that is as long as the vocabulary."""
 
 
 def martingale(
@@ -81,56 +80,39 @@ def martingale(
     """
     rows = prepare(target, draft, draft_tokens, validate)
     numbers = uniforms(draft_tokens, generator, validate=validate)
-    tokens, accepted = by_rows(_verify, rows, numbers)
+    if target.device.type == "cpu" and not torch.compiler.is_compiling():
+        return verify_on_cpu(rows, numbers)
+    return verify_in_pytorch(rows, numbers)
+
+
+def verify_in_pytorch(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Verify rows, as they were passed, in PyTorch alone: on every device, and compiled."""
+    beside = BIN_ARRAYS * layout_for(rows.tokens.shape[1]).size
+    tokens, accepted = by_rows(_verify, rows, numbers, beside=beside)
     return tokens, accepted
 
 
 def _verify(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    coupling, place, selection = martingale_plan(rows)
-    score = scores(coupling, coupling.cell(rows.at_drafts(place)), numbers[:, :-2])
+    coupling, bins = martingale_plan(rows)
+    score = scores(coupling, coupling.cell(rows.at_drafts(bins)), numbers[:, :-2])
     best = score.masked_fill(~rows.drafted, -1.0).argmax(1, keepdim=True)
     selected = rows.tokens.clamp(min=0).gather(1, best)
-    return accept_or_replace(rows, selection, selected, numbers[:, -2], numbers[:, -1])
+    level = coupling.level.gather(1, bins)
+    return accept_or_replace(rows, level, selected, numbers[:, -2], numbers[:, -1])
 
 
-def martingale_plan(rows: Rows) -> tuple[Coupling, Tensor, Tensor]:
-    """The optimal plan of some rows: the draft of the largest score is selected.
+def martingale_plan(rows: Rows, bits: int = BITS) -> tuple[Coupling, Tensor]:
+    """The plan of some rows, optimal but for tokens that share a bin of 2^-bits of an octave.
 
     Returns
     -------
     coupling : Coupling
-    place : Tensor, shape (B, V), int64
-        Where each token stands in the order of the ratios.
-    selection : Tensor, shape (B, V), float64
-        y, the distribution of the selected token; 0 in rows without drafts.
+        Of the bins: the draft of the largest score is selected.
+    bins : Tensor, shape (B, V), int64
+        That of each token.
     """
-    ratio = rows.ratio()
-    ordered, order = sort_rows(ratio)
-    mass = rows.draft.gather(1, order)
-    coupling, (selection, draft) = couple(ordered, mass, rows.draft_sum, rows.n.clamp(min=1.0))
-    selection.copy_(ratio)
-    torch.maximum(selection, coupling.floor, out=selection)
-    torch.minimum(selection, coupling.ceiling, out=selection)
-    selection.mul_(draft.copy_(rows.draft)).div_(rows.selection_sum())
-    return coupling, ranks(order), selection
-
-
-def sort_rows(ratio: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort nonnegative rows (B, V), stably; return them and the order (B, V)."""
-    # nonnegative floats are ordered as their bits, which a CPU compares faster
-    bits = ratio.view(BITS[ratio.dtype])
-    by_rows = bits.device.type == "cpu" and bits.shape[1] >= RADIX
-    if not by_rows or torch.compiler.is_compiling():
-        ordered, order = torch.sort(bits, dim=1, stable=True)
-        return ordered.view(ratio.dtype), order
-    # PyTorch has a radix sort, six times as fast, for one wide row of integers but not for several
-    ordered, order = torch.empty_like(bits), torch.empty_like(bits, dtype=torch.long)
-    for row, values, index in zip(bits, ordered, order, strict=True):
-        torch.sort(row, stable=True, out=(values, index))
-    return ordered.view(ratio.dtype), order
-
-
-def ranks(order: Tensor) -> Tensor:
-    """Invert permutations (B, V)."""
-    places = torch.arange(order.shape[1], device=order.device).expand(order.shape)
-    return torch.empty_like(order).scatter_(1, order, places)
+    most = rows.tokens.shape[1]
+    layout = layout_for(most, bits)
+    bins = layout.bins(rows.target, rows.draft)
+    target, draft = (masses(part, bins, layout.size) for part in (rows.target, rows.draft))
+    return couple(target, draft, rows.n.clamp(min=1), most, layout), bins

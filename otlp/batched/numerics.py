@@ -24,14 +24,27 @@ SETTLED = 1e-13
 """How near to 0 is near enough, where a search may end early."""
 
 
-def power(base: Tensor, exponent: Tensor) -> Tensor:
-    """``base ** exponent`` in place, for base >= 0 and exponent > 0; faster than `torch.pow`."""
-    return base.log_().mul_(exponent).exp_()
+def integer_power(base: Tensor, exponent: Tensor, most: int) -> Tensor:
+    """``base ** exponent`` by products alone, for exponents (B, 1), int64, within 0 to `most`.
+
+    Products are the same wherever an element stands, which logarithms in vectors need not be.
+    """
+    found = torch.where(exponent & 1 > 0, base, 1.0)
+    for bit in range(1, most.bit_length()):
+        base = base * base
+        found = torch.where(exponent >> bit & 1 > 0, found * base, found)
+    return found
 
 
 def before(prefix: Tensor, index: Tensor) -> Tensor:
     """Read an inclusive prefix sum (B, M) just before `index` (B, ...); 0 at index 0."""
-    return prefix.gather(1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0.0)
+    return prefix.gather(1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0)
+
+
+def share(uniform: Tensor, total: Tensor) -> Tensor:
+    """Integers uniform in [0, total), from numbers in [0, 1) and totals in int64."""
+    # rounding up to the total would find no index
+    return torch.minimum((uniform * total).long(), total - 1)
 
 
 def draw_index(weights: Tensor, uniform: Tensor) -> Tensor:

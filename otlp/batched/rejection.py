@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otlp.batched.numerics import TINY, draw_index
+from otlp.batched.residual import draw_residual
 from otlp.batched.rows import Rows
 
 
 def accept_or_replace(
-    rows: Rows, selection: Tensor, selected: Tensor, accept: Tensor, replace: Tensor
+    rows: Rows, level: Tensor, selected: Tensor, accept: Tensor, replace: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Accept the selected token i with probability min(1, p_i / y_i), or replace it.
 
@@ -20,8 +20,8 @@ def accept_or_replace(
     Parameters
     ----------
     rows : Rows
-    selection : Tensor, shape (B, V), float64
-        y; 0 in rows without drafts.
+    level : Tensor, shape (B, V) or (B, 1), float64
+        y / q, as p and q are stored.
     selected : Tensor, shape (B, 1), int64
     accept, replace : Tensor, shape (B,)
         Independent uniform numbers.
@@ -32,14 +32,12 @@ def accept_or_replace(
     accepted : Tensor, shape (B,), bool
         Whether the token is one of the drafted ones.
     """
-    target = rows.target / rows.target_sum  # float64, and not the caller's own
-    wanted, drawn = target.gather(1, selected)[:, 0], selection.gather(1, selected)[:, 0]
-    # a trace of p, lost beside any other residual: rounding may leave none at all
-    left = target.sub_(selection).clamp_(min=0.0).add_(rows.target, alpha=TINY)
-    anew = draw_index(left, replace[:, None])
     # a row without drafts selects nothing
-    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0)
-    tokens = torch.where(keep, selected[:, 0], anew[:, 0])
+    level = level.masked_fill(rows.n == 0, 0.0)
+    drawn = rows.draft.gather(1, selected).double() * level.expand_as(rows.draft).gather(1, selected)
+    keep = (accept[:, None] * drawn < rows.target.gather(1, selected)) & (rows.n > 0)
+    anew = draw_residual(rows.target, rows.draft, level, replace[:, None])
+    tokens = torch.where(keep, selected, anew)[:, 0]
     return tokens, is_drafted(rows, tokens)
 
 

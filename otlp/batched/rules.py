@@ -14,7 +14,7 @@ from torch import Tensor
 from otlp.batched.checks import check_different, reads_values
 from otlp.batched.numerics import TINY, draw_index, inclusion_probability
 from otlp.batched.rejection import accept_or_replace, is_drafted
-from otlp.batched.rows import PADDING, Rows, by_rows, prepare
+from otlp.batched.rows import PADDING, Rows, by_rows, prepare, row_sums
 from otlp.batched.sampling import uniforms
 
 BISECTIONS = 30
@@ -153,11 +153,11 @@ def _verify(
 
 
 def _speculative_sampling(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    selection = rows.draft / rows.selection_sum()
+    level = row_sums(rows.target) / row_sums(rows.draft)
     place = rows.drafted.to(torch.int8).argmax(1, keepdim=True)
     first = rows.tokens.gather(1, place)
     tokens, _ = accept_or_replace(
-        rows, selection, first.clamp(min=0), numbers[:, -2], numbers[:, -1]
+        rows, level, first.clamp(min=0), numbers[:, -2], numbers[:, -1]
     )
     return tokens, tokens == first[:, 0]
 
@@ -201,7 +201,7 @@ def _rejections(
 
 def _k_seq(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     p, q = rows.normalised()
-    n = rows.n.clamp(min=1.0)
+    n = rows.n.clamp(min=1).double()
     low, high = torch.ones_like(n), n.clone()
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)

@@ -125,8 +125,9 @@ def sample(
     check_floats(probabilities, "probabilities")
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST_DRAFTS:
         raise InvalidInputError(f"n is {n!r}: it must be an int within 1 to {MOST_DRAFTS:,}")
+    vocab_size = probabilities.shape[-1]
     rows, numbers = _checked(probabilities, n, generator, validate)
-    found = [draw_index(rows[i].double(), numbers[i]) for i in chunks(*rows.shape)]
+    found = [draw_index(rows[i].double(), numbers[i]) for i in chunks(rows, vocab_size)]
     return torch.cat(found).view(*probabilities.shape[:-1], n)
 
 
@@ -177,7 +178,7 @@ def sample_without_replacement(
     rows, numbers = _checked(probabilities, vocab_size, generator, validate)
     if reads_values(validate, rows):
         check_enough(probabilities.detach(), n, "probabilities")
-    found = [_first_arrivals(rows[i].double(), numbers[i], n) for i in chunks(*rows.shape)]
+    found = [_first_arrivals(rows[i].double(), numbers[i], n) for i in chunks(rows, vocab_size)]
     return torch.cat(found).view(*probabilities.shape[:-1], n)
 
 

@@ -21,7 +21,7 @@ from otlp.timing import loading
 PACKAGE = Path(__file__).parent.parent
 
 WITHOUT_KERNELS = frozenset(
-    {"auditing", "batched", "cli", "device", "export", "lab", "studies", "sweeps", "testing"}
+    {"auditing", "cli", "device", "export", "lab", "studies", "sweeps", "testing"}
 )
 """Packages that no kernel and nothing that a kernel names stands in."""
 

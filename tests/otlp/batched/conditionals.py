@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from otlp.batched.coupling import Coupling, swap
 from otlp.batched.martingale_rule import martingale_plan
-from otlp.batched.numerics import TINY, before
+from otlp.batched.numerics import before
+from otlp.batched.ratio_bins import BITS
 from otlp.batched.rows import Rows, by_rows, prepare
 
 
-def conditional(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> Tensor:
+def conditional(
+    target: Tensor, draft: Tensor, draft_tokens: Tensor, bits: int = BITS
+) -> Tensor:
     """Shape (B, V), float64: right to about 1e-14 / q for the least likely draft.
 
     O(V N^2) time and memory a row.
     """
-    (found,) = by_rows(_conditional, prepare(target, draft, draft_tokens, validate=True))
+    rows = prepare(target, draft, draft_tokens, validate=True)
+    (found,) = by_rows(partial(_conditional, bits=bits), rows)
     return found
 
 
-def _conditional(rows: Rows) -> tuple[Tensor]:
-    coupling, place, selection = martingale_plan(rows)
-    p, _ = rows.normalised()
-    cell = coupling.cell(rows.at_drafts(place))
+def _conditional(rows: Rows, bits: int) -> tuple[Tensor]:
+    coupling, bins = martingale_plan(rows, bits)
+    p, q = rows.target.double(), rows.draft.double()
+    selection = (q * coupling.level.gather(1, bins)).masked_fill(rows.n == 0, 0.0)
+    cell = coupling.cell(rows.at_drafts(bins))
     picked = best_of(score_laws(coupling, cell), rows.drafted)
     accepted = (rows.at_drafts(p) / rows.at_drafts(selection)).nan_to_num(1.0).clamp(max=1.0)
     kept = picked * accepted
@@ -45,8 +52,8 @@ def score_laws(coupling: Coupling, cell: Tensor) -> Tensor:
     for start, stop, partners in coupling.needs(cell):
         start, stop = start[..., None], stop[..., None]
         left, right = before(partners, every)[:, None], partners[:, None]
-        overlap = (torch.minimum(stop, right) - torch.maximum(start, left)).clamp(min=0.0)
-        shared = shared + overlap / (stop - start).clamp(min=TINY)
+        overlap = (torch.minimum(stop, right) - torch.maximum(start, left)).clamp(min=0)
+        shared = shared + overlap.double() / (stop - start).clamp(min=1)
     here, there = cell.repeat_interleave(size, 1), every.repeat(1, count)
     moved = shared * swap(coupling, here, there, count).view(batch, count, size)
     return moved.scatter_add(2, cell[..., None], 1.0 - moved.sum(2, keepdim=True))

@@ -18,7 +18,7 @@ from tests.instances import brute_force_optimum, distributions, iid_problems, ta
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.coupling import scores, swap  # noqa: E402
-from otlp.batched.martingale_rule import martingale_plan, ranks, sort_rows  # noqa: E402
+from otlp.batched.martingale_rule import martingale_plan  # noqa: E402
 from otlp.batched.numerics import before, mean_of_powers  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
 from tests.otlp.batched.conditionals import (  # noqa: E402
@@ -138,17 +138,6 @@ def test_realised_law_of_a_large_row(dtype, n: int) -> None:
     law = (mass * mean).scatter_add(1, low, sent * rise).scatter_add(1, high, -back * rise)
     assert float((law - mass * c.ratio).abs().sum()) < 1e-11
     assert abs(float((mass * c.ratio).sum()) - 1.0) < 1e-12
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_are_sorted_stably(dtype) -> None:
-    """Wide rows with ties are sorted another way than narrow rows."""
-    generator = torch.Generator().manual_seed(2)
-    ratio = torch.randint(0, 50, (2, 40_000), generator=generator).to(dtype) / 7.0
-    ordered, order = sort_rows(ratio)
-    assert torch.equal(order, torch.argsort(ratio, dim=1, stable=True))
-    assert torch.equal(ordered, ratio.gather(1, order))
-    assert (ranks(order).gather(1, order) == torch.arange(40_000)).all()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])

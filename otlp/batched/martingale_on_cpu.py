@@ -1,0 +1,312 @@
+"""The `martingale` rule on a CPU: one kernel for bins, plan, selection and replacement of a row.
+
+It does, row by row, what `otlp.batched.martingale_rule` does in PyTorch, with the same arithmetic
+in the same order, and so returns the same tokens for the same numbers.  Two reads of p and q a
+row, the second where the selected draft is rejected; nothing is written but two bytes a token.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otlp.batched.numerics import TINY
+from otlp.batched.ratio_bins import UNIT, layout_for
+from otlp.batched.rejection import is_drafted
+from otlp.batched.residual import BLOCK
+from otlp.batched.rows import Rows, by_rows
+from otlp.distribution import FloatArray, IntArray
+from otlp.numerics.compiled import compiled
+
+def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Verify rows as `otlp.batched.martingale` does, in as many threads as PyTorch uses.
+
+    Parameters
+    ----------
+    rows : Rows
+        On a CPU, as they were passed.
+    numbers : Tensor, shape (B, 3 N + 2), float64
+
+    Returns
+    -------
+    tokens, accepted : Tensor, shape (B,)
+    """
+    batch = len(numbers)
+    size = -(-max(batch, 1) // torch.get_num_threads())
+    parts = [slice(start, start + size) for start in range(0, max(batch, 1), size)]
+
+    def verify(part: slice) -> tuple[Tensor, ...]:
+        return by_rows(_verify_some, Rows(*(one[part] for one in rows)), numbers[part])
+
+    if len(parts) == 1:
+        (tokens,) = verify(parts[0])
+    else:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            tokens = torch.cat([found for (found,) in pool.map(verify, parts)])
+    return tokens, is_drafted(rows, tokens)
+
+
+def _verify_some(rows: Rows, numbers: Tensor) -> tuple[Tensor]:
+    layout = layout_for(rows.tokens.shape[1])
+    edges = (edge.numpy() for edge in layout.edges(rows.target.device))
+    drafts = rows.tokens.clamp(min=0)
+    # PyTorch sees that tokens lie in the vocabulary, at which the kernel does not look
+    at = (part.gather(1, drafts).double() for part in (rows.target, rows.draft))
+    given = (rows.target, rows.draft, *at, drafts, rows.drafted, numbers)
+    found = np.empty(len(numbers), np.int64)
+    shape = layout.shift, layout.offset, layout.size
+    _verify_rows(*(part.numpy() for part in given), found, *edges, *shape)
+    return (torch.from_numpy(found),)
+
+
+@compiled(error_model="numpy")
+def _verify_rows(
+    p: FloatArray,
+    q: FloatArray,
+    p_at: FloatArray,
+    q_at: FloatArray,
+    tokens: IntArray,
+    drafted: IntArray,
+    numbers: FloatArray,
+    found: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+    shift: int,
+    offset: int,
+    size: int,
+) -> None:
+    batch, most = tokens.shape
+    bins = np.empty(p.shape[1], np.uint16)
+    masses = np.empty((size, 2), np.int64)
+    ratio, level, ends = np.empty(size), np.empty(size), np.empty(size)
+    up, down = np.empty(size, np.int64), np.empty(size, np.int64)
+    for row in range(batch):
+        n = 0
+        for place in range(most):
+            n += drafted[row, place]
+        best, cut = 0, 0.0
+        if n > 0:
+            masses[:] = 0
+            _add_up(p[row], q[row], shift, offset, bins, masses)
+            first, last = _couple(masses, low, high, n, most, ratio, level, ends, up, down)
+            highest = -1.0
+            for place in range(most):
+                if drafted[row, place]:
+                    own = _bin(np.float32(p_at[row, place] / q_at[row, place]), shift, offset, size)
+                    which, move, at = numbers[row, place : 3 * most : most]
+                    score = _score(own, which, move, at, n, first, last, ratio, ends, up, down)
+                    if score > highest:
+                        best, highest, cut = place, score, level[own]
+            if numbers[row, 3 * most] * (q_at[row, best] * cut) < p_at[row, best]:
+                found[row] = tokens[row, best]
+                continue
+        else:
+            bins[:], level[:] = 0, 0.0
+        found[row] = _draw_residual(p[row], q[row], level, bins, numbers[row, 3 * most + 1])
+
+
+@compiled(error_model="numpy")
+def _bin(ratio: float, shift: int, offset: int, size: int) -> int:
+    bits = np.array([ratio], np.float32).view(np.int32)[0]
+    return min(max((bits >> shift) - offset, 0), size - 1)
+
+
+@compiled(error_model="numpy")
+def _add_up(
+    p: FloatArray,
+    q: FloatArray,
+    shift: int,
+    offset: int,
+    bins: IntArray,
+    masses: IntArray,
+) -> None:
+    """Bins of all tokens, and the masses of p and q there, in units."""
+    ratio = np.empty(BLOCK, np.float32)
+    bits = ratio.view(np.int32)
+    shift, offset, last = np.int32(shift), np.int32(offset), np.int32(len(masses) - 1)
+    for start in range(0, p.size, BLOCK):
+        # slices: their loops are vectorised
+        wanted, drafted = p[start : start + BLOCK], q[start : start + BLOCK]
+        found = bins[start : start + BLOCK]
+        for x in range(wanted.size):
+            ratio[x] = wanted[x] / drafted[x]
+        for x in range(wanted.size):
+            found[x] = min(max((bits[x] >> shift) - offset, np.int32(0)), last)
+        for x in range(wanted.size):
+            at = found[x]
+            masses[at, 0] += np.int64(wanted[x] * UNIT)
+            masses[at, 1] += np.int64(drafted[x] * UNIT)
+
+
+@compiled(error_model="numpy")
+def _power(base: float, n: int) -> float:
+    found = base if n & 1 else 1.0
+    n >>= 1
+    while n:
+        base = base * base
+        if n & 1:
+            found = found * base
+        n >>= 1
+    return found
+
+
+@compiled(error_model="numpy")
+def _couple(
+    masses: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+    n: int,
+    most: int,
+    ratio: FloatArray,
+    level: FloatArray,
+    ends: FloatArray,
+    up: IntArray,
+    down: IntArray,
+) -> tuple[int, int]:
+    """The coupling of `otlp.batched.coupling.couple`, in the arrays given; `first` and `last`."""
+    size, target, draft = len(masses), masses[:, 0], masses[:, 1]
+    p_units, q_units = target.sum(), draft.sum()
+    total = float(q_units)
+    scale = total / float(p_units)
+    held = up  # until the needs are known
+    before, delta = 0, 0.0
+    sums = np.empty(size, np.int64)
+    for b in range(size):
+        mean = min(max(target[b] / max(draft[b], 1), low[b]), high[b])
+        ratio[b] = min(mean * scale, float(most))
+        before += draft[b]
+        sums[b] = before
+        held[b] = np.int64(ratio[b] * draft[b]) + (held[b - 1] if b else 0)
+        delta = max(delta, _power(before / total, n) - held[b] / total)
+    first, last = 0, 0
+    for b in range(size):
+        end, above, kept = sums[b] / total, (q_units - sums[b]) / total, held[b] / total
+        first += end * ratio[b] - kept <= delta
+        last += above * ratio[b] + kept <= 1.0 - delta
+    first = max(first, 1)
+    floor = (delta + held[first - 1] / total) / max(sums[first - 1] / total, TINY)
+    floor = max(floor, ratio[first - 1])
+    if first < size:
+        floor = min(floor, ratio[first])
+    ceiling = 1.0 - delta
+    if last:
+        above = (q_units - sums[last - 1]) / total
+        ceiling = max((1.0 - held[last - 1] / total - delta) / max(above, TINY), ratio[last - 1])
+    ceiling = max(min(ceiling, ratio[min(last, size - 1)]), floor)
+    last = max(first, last)
+
+    lowest, highest = sums[first - 1], sums[last - 1]
+    before, reached, rising, falling = 0, 0.0, 0, 0
+    for b in range(size):
+        ratio[b] = min(max(ratio[b], floor), ceiling)
+        level[b] = ratio[b] / scale
+        stop = q_units if b == size - 1 else min(max(sums[b], lowest), highest)
+        ends[b] = stop / total
+        power = _power(ends[b], n)
+        mass = (stop - before) / total
+        need = np.int64((mass * ratio[b] - (power - reached)) * UNIT)
+        before, reached = stop, power
+        rising += max(need, 0)
+        falling += max(-need, 0)
+        up[b], down[b] = rising, falling
+    return first, last
+
+
+@compiled(error_model="numpy")
+def _mean_of_powers(a: float, b: float, n: int) -> float:
+    mean, power = 1.0, a
+    for _ in range(1, n):
+        mean = mean * b + power
+        power = power * a
+    return mean
+
+
+@compiled(error_model="numpy")
+def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) -> int:
+    """The cell that this one swaps with at a random place of its need; itself if it has none."""
+    start = own[cell - 1] if cell else 0
+    width = own[cell] - start
+    if width <= 0:
+        return cell
+    aim = min(start + min(np.int64(which * width), width - 1), top)
+    return min(np.searchsorted(other, aim, side="right"), own.size - 1)
+
+
+@compiled(error_model="numpy")
+def _score(
+    own: int,
+    which: float,
+    move: float,
+    place: float,
+    n: int,
+    first: int,
+    last: int,
+    ratio: FloatArray,
+    ends: FloatArray,
+    up: IntArray,
+    down: IntArray,
+) -> float:
+    size = ends.size
+    cell = 0 if own < first else own
+    if own >= last:
+        cell = size - 1
+    top = min(up[-1], down[-1]) - 1
+    partner = _partner(up, down, cell, which, top)
+    if partner == cell:
+        partner = _partner(down, up, cell, which, top)
+    here = _mean_of_powers(ends[cell - 1] if cell else 0.0, ends[cell], n)
+    there = _mean_of_powers(ends[partner - 1] if partner else 0.0, ends[partner], n)
+    gap = there - here
+    chance = (ratio[cell] - here) / (TINY if gap == 0.0 else gap)
+    if move < min(max(chance, 0.0), 1.0):
+        cell = partner
+    start = ends[cell - 1] if cell else 0.0
+    return start + (ends[cell] - start) * place
+
+
+@compiled(error_model="numpy")
+def _draw_residual(
+    p: FloatArray, q: FloatArray, level: FloatArray, bins: IntArray, uniform: float
+) -> int:
+    """A token from (p - y)^+; see `otlp.batched.residual.draw_residual`."""
+    level *= UNIT
+    sums = np.empty((p.size + BLOCK - 1) // BLOCK, np.int64)
+    weights = np.empty(BLOCK, np.int64)
+    total = 0
+    for block in range(sums.size):
+        total += _weigh(p, q, level, bins, BLOCK * block, weights)
+        sums[block] = total
+    if total <= 0:
+        return int(np.argmax(p))
+    aim = min(np.int64(uniform * total), total - 1)
+    block = np.searchsorted(sums, aim, side="right")
+    _weigh(p, q, level, bins, BLOCK * block, weights)
+    aim -= sums[block - 1] if block else 0
+    x = 0
+    while aim >= weights[x]:
+        aim -= weights[x]
+        x += 1
+    return BLOCK * block + x
+
+
+@compiled(error_model="numpy")
+def _weigh(
+    p: FloatArray,
+    q: FloatArray,
+    level: FloatArray,
+    bins: IntArray,
+    start: int,
+    weights: IntArray,
+) -> int:
+    """What y leaves of some tokens of p, in units, and its sum."""
+    wanted, drafted = p[start : start + BLOCK], q[start : start + BLOCK]
+    shared = bins[start : start + BLOCK]
+    total = 0
+    for x in range(wanted.size):
+        left = np.int64(max(wanted[x] * UNIT - drafted[x] * level[shared[x]], 0.0))
+        weights[x] = left
+        total += left
+    return total
