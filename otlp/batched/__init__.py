@@ -20,6 +20,7 @@ except ImportError as error:
 
 from otlp.batched.certificate import Certificate, acceptance
 from otlp.batched.choosing import verify
+from otlp.batched.kernels import supports_kernels
 from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
@@ -44,6 +45,7 @@ __all__ = [
     "sample_without_replacement",
     "softmax",
     "speculative_sampling",
+    "supports_kernels",
     "uniforms",
     "verify",
     "verify_paths",

@@ -7,6 +7,10 @@ partner's, such that the mean of W is r.  Cells that need a larger mean, by mass
 with later cells that need a smaller one, first come, first served: so partners are where two
 prefix sums of the needs agree, and only drafted tokens are scored.  No sequential pass, no roots.
 All sums are of integers, and all other arithmetic is of single elements.
+
+A bin is *pure* if the ratios of its tokens are all at least m, or all at most m.  Its tokens move
+by their own ratios in place of the bin's, as (r - m) of all of them add up to that of the bin: so
+they are selected as often as the target wants them, whatever else is in the bin.
 """
 
 from __future__ import annotations
@@ -32,8 +36,10 @@ class Coupling(NamedTuple):
         level C and share cell K - 1.
     ratio : Tensor, shape (B, K), float64
         r of each bin, and of each cell, ascending.
+    scale : Tensor, shape (B, 1), float64
+        What ratios of the stored p and q are to be multiplied by.
     level : Tensor, shape (B, K), float64
-        What a token's stored q is to be multiplied by to give y, up to the sum of the stored p.
+        y / q as p and q are stored; infinite in pure bins, whose tokens have y = p.
     ends : Tensor, shape (B, K), float64
         Right ends of the cells; cells that no bin has are empty.
     up, down : Tensor, shape (B, K), int64
@@ -44,6 +50,7 @@ class Coupling(NamedTuple):
     first: Tensor
     last: Tensor
     ratio: Tensor
+    scale: Tensor
     level: Tensor
     ends: Tensor
     up: Tensor
@@ -54,6 +61,12 @@ class Coupling(NamedTuple):
         most = self.ends.shape[1] - 1
         inner = bins.masked_fill(bins < self.first, 0)
         return inner.masked_fill(bins >= self.last, most)
+
+    def ratios(self, bins: Tensor, target: Tensor, draft: Tensor) -> Tensor:
+        """The ratios r of tokens (B, ...) by their bins and their stored p and q, in float64."""
+        own = target.double() / draft.double() * self.scale
+        pure = self.level.gather(1, bins).isinf()
+        return torch.where(pure, own, self.ratio.gather(1, self.cell(bins)))
 
     def needs(self, cell: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
         """Where cells (B, m) lie in the sum of needs like theirs, and the sum of their partners'.
@@ -187,7 +200,19 @@ def couple(target: Tensor, draft: Tensor, n: Tensor, most: int, layout: Layout) 
     need = mass * ratio - differences(integer_power(ends, n, most))
     need = (need * UNIT).long()
     up, down = need.clamp(min=0).cumsum(1), (-need).clamp(min=0).cumsum(1)
-    return Coupling(n, first, last, ratio, ratio / sums.scale, ends, up, down)
+    level = (ratio / sums.scale).masked_fill(pure(sums, floor, ceiling, n, most, layout), torch.inf)
+    return Coupling(n, first, last, ratio, sums.scale, level, ends, up, down)
+
+
+def pure(
+    sums: Prefixes, floor: Tensor, ceiling: Tensor, n: Tensor, most: int, layout: Layout
+) -> Tensor:
+    """Bins between c and C whose ratios are all above, or all below, W on their cells; (B, K)."""
+    low, high = (edge * sums.scale for edge in layout.edges(floor.device))
+    # of rising W, that at the right end of a cell, and at the left end
+    most_w = n * integer_power(sums.ends, n - 1, most)
+    least_w = torch.cat([torch.zeros_like(floor).masked_fill(n == 1, 1.0), most_w[:, :-1]], 1)
+    return (low >= floor) & (high <= ceiling) & ((low >= most_w) | (high <= least_w))
 
 
 def differences(prefix: Tensor) -> Tensor:
@@ -195,13 +220,15 @@ def differences(prefix: Tensor) -> Tensor:
     return prefix.diff(dim=1, prepend=prefix.new_zeros(len(prefix), 1))
 
 
-def swap(coupling: Coupling, cell: Tensor, partner: Tensor, most: int) -> Tensor:
+def swap(coupling: Coupling, cell: Tensor, partner: Tensor, ratio: Tensor, most: int) -> Tensor:
     """Chance that a draft scores on its partner's cell, which gives W the mean r.
 
     Parameters
     ----------
     coupling : Coupling
     cell, partner : Tensor, shape (B, m), int64
+    ratio : Tensor, shape (B, m), float64
+        r of the drafts.
     most : int
         N >= n.
 
@@ -214,11 +241,10 @@ def swap(coupling: Coupling, cell: Tensor, partner: Tensor, most: int) -> Tensor
     left, right = before(coupling.ends, both), coupling.ends.gather(1, both)
     here, there = mean_of_powers(left, right, most, coupling.n).chunk(2, 1)
     gap = there - here
-    chance = (coupling.ratio.gather(1, cell) - here) / torch.where(gap == 0, TINY, gap)
-    return chance.clamp(0.0, 1.0)
+    return ((ratio - here) / torch.where(gap == 0, TINY, gap)).clamp(0.0, 1.0)
 
 
-def scores(coupling: Coupling, cell: Tensor, numbers: Tensor) -> Tensor:
+def scores(coupling: Coupling, cell: Tensor, ratio: Tensor, numbers: Tensor) -> Tensor:
     """Score drafts; the draft with the largest score is selected.
 
     Parameters
@@ -226,6 +252,8 @@ def scores(coupling: Coupling, cell: Tensor, numbers: Tensor) -> Tensor:
     coupling : Coupling
     cell : Tensor, shape (B, N), int64
         Cell of each drafted token.
+    ratio : Tensor, shape (B, N), float64
+        r of each.
     numbers : Tensor, shape (B, 3 N)
         Independent uniform numbers: for the partners, for the moves, for the places.
 
@@ -244,6 +272,7 @@ def scores(coupling: Coupling, cell: Tensor, numbers: Tensor) -> Tensor:
         found = torch.searchsorted(partners, level, right=True)
         partner = torch.where(stop > start, found, partner)
     partner = partner.clamp(max=ends.shape[1] - 1)
-    cell = torch.where(move < swap(coupling, cell, partner, cell.shape[1]), partner, cell)
+    moves = move < swap(coupling, cell, partner, ratio, cell.shape[1])
+    cell = torch.where(moves, partner, cell)
     start = before(ends, cell)
     return start + (ends.gather(1, cell) - start) * place

@@ -8,6 +8,7 @@ row, the second where the selected draft is rejected; nothing is written but two
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from math import inf, isinf
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from otlp.batched.residual import BLOCK
 from otlp.batched.rows import Rows, by_rows
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
+
 
 def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Verify rows as `otlp.batched.martingale` does, in as many threads as PyTorch uses.
@@ -91,16 +93,22 @@ def _verify_rows(
         if n > 0:
             masses[:] = 0
             _add_up(p[row], q[row], shift, offset, bins, masses)
-            first, last = _couple(masses, low, high, n, most, ratio, level, ends, up, down)
+            first, last, scale = _couple(masses, low, high, n, most, ratio, level, ends, up, down)
             highest = -1.0
             for place in range(most):
                 if drafted[row, place]:
-                    own = _bin(np.float32(p_at[row, place] / q_at[row, place]), shift, offset, size)
+                    own_ratio = p_at[row, place] / q_at[row, place]
+                    own = _bin(np.float32(own_ratio), shift, offset, size)
+                    cell = 0 if own < first else own
+                    if own >= last:
+                        cell = size - 1
+                    r = own_ratio * scale if isinf(level[own]) else ratio[cell]
                     which, move, at = numbers[row, place : 3 * most : most]
-                    score = _score(own, which, move, at, n, first, last, ratio, ends, up, down)
+                    score = _score(cell, r, which, move, at, n, ends, up, down)
                     if score > highest:
                         best, highest, cut = place, score, level[own]
-            if numbers[row, 3 * most] * (q_at[row, best] * cut) < p_at[row, best]:
+            drawn = q_at[row, best] * cut
+            if isinf(cut) or numbers[row, 3 * most] * drawn < p_at[row, best]:
                 found[row] = tokens[row, best]
                 continue
         else:
@@ -165,8 +173,11 @@ def _couple(
     ends: FloatArray,
     up: IntArray,
     down: IntArray,
-) -> tuple[int, int]:
-    """The coupling of `otlp.batched.coupling.couple`, in the arrays given; `first` and `last`."""
+) -> tuple[int, int, float]:
+    """The coupling of `otlp.batched.coupling.couple`, in the arrays given.
+
+    Returns `first`, `last` and `scale`.
+    """
     size, target, draft = len(masses), masses[:, 0], masses[:, 1]
     p_units, q_units = target.sum(), draft.sum()
     total = float(q_units)
@@ -200,9 +211,16 @@ def _couple(
 
     lowest, highest = sums[first - 1], sums[last - 1]
     before, reached, rising, falling = 0, 0.0, 0, 0
+    least_w = 1.0 if n == 1 else 0.0
     for b in range(size):
         ratio[b] = min(max(ratio[b], floor), ceiling)
         level[b] = ratio[b] / scale
+        lowest_ratio, highest_ratio = low[b] * scale, high[b] * scale
+        most_w = n * _power(sums[b] / total, n - 1)
+        if lowest_ratio >= floor and highest_ratio <= ceiling:
+            if lowest_ratio >= most_w or highest_ratio <= least_w:
+                level[b] = inf
+        least_w = most_w
         stop = q_units if b == size - 1 else min(max(sums[b], lowest), highest)
         ends[b] = stop / total
         power = _power(ends[b], n)
@@ -212,7 +230,7 @@ def _couple(
         rising += max(need, 0)
         falling += max(-need, 0)
         up[b], down[b] = rising, falling
-    return first, last
+    return first, last, scale
 
 
 @compiled(error_model="numpy")
@@ -237,22 +255,16 @@ def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) 
 
 @compiled(error_model="numpy")
 def _score(
-    own: int,
+    cell: int,
+    ratio: float,
     which: float,
     move: float,
     place: float,
     n: int,
-    first: int,
-    last: int,
-    ratio: FloatArray,
     ends: FloatArray,
     up: IntArray,
     down: IntArray,
 ) -> float:
-    size = ends.size
-    cell = 0 if own < first else own
-    if own >= last:
-        cell = size - 1
     top = min(up[-1], down[-1]) - 1
     partner = _partner(up, down, cell, which, top)
     if partner == cell:
@@ -260,7 +272,7 @@ def _score(
     here = _mean_of_powers(ends[cell - 1] if cell else 0.0, ends[cell], n)
     there = _mean_of_powers(ends[partner - 1] if partner else 0.0, ends[partner], n)
     gap = there - here
-    chance = (ratio[cell] - here) / (TINY if gap == 0.0 else gap)
+    chance = (ratio - here) / (TINY if gap == 0.0 else gap)
     if move < min(max(chance, 0.0), 1.0):
         cell = partner
     start = ends[cell - 1] if cell else 0.0
@@ -272,7 +284,7 @@ def _draw_residual(
     p: FloatArray, q: FloatArray, level: FloatArray, bins: IntArray, uniform: float
 ) -> int:
     """A token from (p - y)^+; see `otlp.batched.residual.draw_residual`."""
-    level *= UNIT
+    level *= UNIT  # infinite where y = p, of which nothing is left
     sums = np.empty((p.size + BLOCK - 1) // BLOCK, np.int64)
     weights = np.empty(BLOCK, np.int64)
     total = 0

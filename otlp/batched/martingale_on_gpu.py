@@ -14,9 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from otlp.batched.numerics import TINY
-from otlp.batched.ratio_bins import UNIT, layout_for
+from otlp.batched.ratio_bins import SIZE, UNIT, layout_for
 from otlp.batched.rejection import is_drafted
-from otlp.batched.rows import Rows
+from otlp.batched.rows import Rows, in_chunks
 
 TILE = 2048
 """Tokens that a program reads at once."""
@@ -24,15 +24,26 @@ TILE = 2048
 PROGRAMS = 1024
 """Programs that the rows are cut for, if they are fewer."""
 
+ARRAYS = 7
+"""Arrays over the bins of a row that lie in memory."""
+
+WARPS = 8
+"""Of the program that makes a plan: fewer would not hold it in registers."""
+
+OPTIONS = {"enable_fp_fusion": False}
+"""Products are rounded before they are added to, as PyTorch does."""
+
 _TINY, _UNIT = tl.constexpr(TINY), tl.constexpr(UNIT)
 
 
 @triton.jit
 def _ratio(p, q):
-    """p / q, rounded once, as PyTorch has it."""
+    """P / q, rounded once, as PyTorch has it."""
     if p.dtype == tl.float64:
-        return (p / q).to(tl.float32)
-    return tl.div_rn(p, q)
+        ratio = (p / q).to(tl.float32)
+    else:
+        ratio = tl.div_rn(p, q)
+    return ratio
 
 
 @triton.jit
@@ -45,9 +56,9 @@ def _bin(ratio, SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
 def _read(row, at, inside):
     """Entries of a row; half precision becomes float32, without rounding."""
     values = tl.load(row + at, mask=inside, other=0.0)
-    if values.dtype == tl.float64:
-        return values
-    return values.to(tl.float32)
+    if values.dtype != tl.float64:
+        values = values.to(tl.float32)
+    return values
 
 
 @triton.jit
@@ -69,7 +80,7 @@ def add_up(
 
 
 @triton.jit
-def _power(base, n, MOST: tl.constexpr):
+def _power(base, n):
     found = tl.where((n & 1) > 0, base, 1.0)
     rest = n >> 1
     while rest > 0:
@@ -114,9 +125,9 @@ def _mean_of_powers(left, right, n):
 
 @triton.jit
 def select(
-    target, draft, tokens, numbers, masses, edges, plan, sums, levels, found, V,
-    N: tl.constexpr, WIDE: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
-    STEPS: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr,
+    p_at, q_at, tokens, numbers, masses, edges, plan, sums, levels, found,
+    N: tl.constexpr, WIDE: tl.constexpr, SIZE: tl.constexpr, STEPS: tl.constexpr,
+    SHIFT: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
     """Make a row's plan, select a draft, and find its token or, if it is rejected, -1."""
     row = tl.program_id(0).to(tl.int64)
@@ -127,29 +138,27 @@ def select(
     # a row without drafts selects nothing
     power = tl.maximum(n, 1)
 
-    b = tl.arange(0, BLOCK)
-    inside = b < SIZE
-    held = tl.load(masses + 2 * (row * SIZE + b), mask=inside, other=0)
-    mass = tl.load(masses + 2 * (row * SIZE + b) + 1, mask=inside, other=0)
+    b = tl.arange(0, SIZE)
+    held = tl.load(masses + 2 * (row * SIZE + b))
+    mass = tl.load(masses + 2 * (row * SIZE + b) + 1)
     q_sum = tl.sum(mass, 0)
     total = q_sum.to(tl.float64)
     scale = total / tl.sum(held, 0).to(tl.float64)
     ratio = held.to(tl.float64) / tl.maximum(mass, 1).to(tl.float64)
-    ratio = tl.maximum(ratio, tl.load(edges + b, mask=inside, other=0.0))
-    ratio = tl.minimum(ratio, tl.load(edges + SIZE + b, mask=inside, other=0.0))
+    ratio = tl.maximum(ratio, tl.load(edges + b))
+    ratio = tl.minimum(ratio, tl.load(edges + SIZE + b))
     ratio = tl.minimum(ratio * scale, N)
     drafted = tl.cumsum(mass, 0)
     below = tl.cumsum((ratio * mass.to(tl.float64)).to(tl.int64), 0).to(tl.float64) / total
     ends = drafted.to(tl.float64) / total
     above = (q_sum - drafted).to(tl.float64) / total
-    gap = tl.where(inside, _power(ends, power, N) - below, 0.0)
-    delta = tl.maximum(tl.max(gap, 0), 0.0)
+    delta = tl.maximum(tl.max(_power(ends, power) - below, 0), 0.0)
 
-    first = tl.maximum(tl.sum((inside & (ends * ratio - below <= delta)).to(tl.int32), 0), 1)
+    first = tl.maximum(tl.sum((ends * ratio - below <= delta).to(tl.int32), 0), 1)
     floor = (delta + _at(below, b, first - 1)) / tl.maximum(_at(ends, b, first - 1), _TINY)
     floor = tl.maximum(floor, _at(ratio, b, first - 1))
     floor = tl.where(first < SIZE, tl.minimum(floor, _at(ratio, b, first)), floor)
-    last = tl.sum((inside & (above * ratio + below <= 1.0 - delta)).to(tl.int32), 0)
+    last = tl.sum((above * ratio + below <= 1.0 - delta).to(tl.int32), 0)
     beyond = tl.where(last > 0, _at(above, b, last - 1), 1.0)
     ceiling = (1.0 - _at(below, b, last - 1) - delta) / tl.maximum(beyond, _TINY)
     ceiling = tl.maximum(ceiling, _at(ratio, b, last - 1))
@@ -161,29 +170,36 @@ def select(
     # one cell for all bins at the floor, and one for all at the ceiling; those between are empty
     low, high = _at(drafted, b, first - 1), _at(drafted, b, last - 1)
     stop = tl.minimum(tl.maximum(drafted, low), high)
-    stop = tl.where(b >= SIZE - 1, q_sum, stop)
+    stop = tl.where(b == SIZE - 1, q_sum, stop)
     begin = tl.minimum(tl.maximum(drafted - mass, low), high)
     begin = tl.where(b == 0, 0, begin)
     ends = stop.to(tl.float64) / total
-    rise = _power(ends, power, N) - _power(begin.to(tl.float64) / total, power, N)
+    rise = _power(ends, power) - _power(begin.to(tl.float64) / total, power)
     need = (((stop - begin).to(tl.float64) / total * ratio - rise) * _UNIT).to(tl.int64)
-    need = tl.where(inside, need, 0)
     up, down = tl.cumsum(tl.maximum(need, 0), 0), tl.cumsum(tl.maximum(-need, 0), 0)
     level = tl.where(n > 0, ratio / scale, 0.0)
+    low, high = tl.load(edges + b) * scale, tl.load(edges + SIZE + b) * scale
+    before = tl.where(b > 0, (drafted - mass).to(tl.float64) / total, 0.0)
+    least_w, most_w = (
+        power * _power(before, power - 1),
+        power * _power(drafted.to(tl.float64) / total, power - 1),
+    )
+    pure = (low >= floor) & (high <= ceiling) & ((low >= most_w) | (high <= least_w))
+    level = tl.where(pure & (n > 0), float("inf"), level)
     levels += row * SIZE
     plan += row * 2 * SIZE
     sums += row * 2 * SIZE
-    tl.store(levels + b, level, mask=inside)
-    tl.store(plan + b, ratio, mask=inside)
-    tl.store(plan + SIZE + b, ends, mask=inside)
-    tl.store(sums + b, up, mask=inside)
-    tl.store(sums + SIZE + b, down, mask=inside)
+    tl.store(levels + b, level)
+    tl.store(plan + b, ratio)
+    tl.store(plan + SIZE + b, ends)
+    tl.store(sums + b, up)
+    tl.store(sums + SIZE + b, down)
     top = tl.minimum(tl.sum(tl.maximum(need, 0), 0), tl.sum(tl.maximum(-need, 0), 0)) - 1
     # what this program wrote is read below, by other threads of it
     tl.debug_barrier()
 
-    p = _read(target + row * V, token, real)
-    q = _read(draft + row * V, token, real)
+    p = _read(p_at + row * N, places, real)
+    q = _read(q_at + row * N, places, real)
     own = _bin(_ratio(p, q), SIZE, SHIFT, OFFSET)
     cell = tl.where(own >= last, SIZE - 1, tl.where(own < first, 0, own))
     numbers += row * (3 * N + 2)
@@ -201,20 +217,25 @@ def select(
     here = _mean_of_powers(left, right, power)
     there = _mean_of_powers(_before(plan + SIZE, partner), tl.load(plan + SIZE + partner), power)
     gap = there - here
-    chance = (tl.load(plan + cell) - here) / tl.where(gap == 0.0, _TINY, gap)
+    level = tl.load(levels + own)
+    own_ratio = p.to(tl.float64) / q.to(tl.float64) * scale
+    r = tl.where(level == float("inf"), own_ratio, tl.load(plan + cell))
+    chance = (r - here) / tl.where(gap == 0.0, _TINY, gap)
     cell = tl.where(move < tl.minimum(tl.maximum(chance, 0.0), 1.0), partner, cell)
     left = _before(plan + SIZE, cell)
     score = tl.where(real, left + (tl.load(plan + SIZE + cell) - left) * place, -1.0)
     best = tl.min(tl.where(score == tl.max(score, 0), places, WIDE), 0)
 
-    drawn = q.to(tl.float64) * tl.load(levels + own)
     accept = tl.load(numbers + 3 * N)
-    keep = (accept * _at(drawn, places, best) < _at(p.to(tl.float64), places, best)) & (n > 0)
+    keep = (accept * (q.to(tl.float64) * level) < p.to(tl.float64)) | (level == float("inf"))
+    keep = (_at(keep.to(tl.int32), places, best) > 0) & (n > 0)
     tl.store(found + row, tl.where(keep, _at(token, places, best), -1))
 
 
 @triton.jit
-def _left(p_row, q_row, levels, at, V, SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
+def _left(
+    p_row, q_row, levels, at, V, SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr
+):
     """What y leaves of some tokens of p, in units."""
     p, q = _read(p_row, at, at < V), _read(q_row, at, at < V)
     level = tl.load(levels + _bin(_ratio(p, q), SIZE, SHIFT, OFFSET)) * _UNIT
@@ -284,29 +305,37 @@ def verify_on_gpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     -------
     tokens, accepted : Tensor, shape (B,)
     """
-    target, draft, tokens = rows.target.contiguous(), rows.draft.contiguous(), rows.tokens.contiguous()
-    (batch, size), most, device = target.shape, tokens.shape[1], target.device
-    found = torch.empty(batch, dtype=torch.int64, device=device)
-    if batch:
-        layout = layout_for(most)
-        bins, shape = layout.size, (layout.size, layout.shift, layout.offset)
-        tiles = triton.cdiv(size, TILE)
-        grid = batch, max(1, min(tiles, PROGRAMS // batch))
-        masses = torch.zeros(batch, bins, 2, dtype=torch.int64, device=device)
-        plan = torch.empty(batch, 2, bins, dtype=torch.float64, device=device)
-        sums = torch.empty(batch, 2, bins, dtype=torch.int64, device=device)
-        levels = torch.empty(batch, bins, dtype=torch.float64, device=device)
-        weights = torch.empty(batch, tiles, dtype=torch.int64, device=device)
-        edges = torch.stack(layout.edges(device))
-        add_up[grid](target, draft, masses, size, *shape, TILE)
-        select[batch,](
-            target, draft, tokens, numbers, masses, edges, plan, sums, levels, found, size,
-            most, triton.next_power_of_2(most), bins, triton.next_power_of_2(bins),
-            bins.bit_length(), *shape[1:],
-        )  # fmt: skip
-        weigh[grid](target, draft, levels, found, weights, size, tiles, *shape, TILE)
-        replace[batch,](
-            target, draft, levels, found, weights, numbers, size, tiles, numbers.shape[1], *shape,
-            TILE, triton.next_power_of_2(tiles),
-        )  # fmt: skip
-    return found, is_drafted(rows, found)
+    width = rows.target.shape[1] + ARRAYS * SIZE
+    with torch.cuda.device_of(numbers):
+        (tokens,) = in_chunks(_verify_some, width, *rows, numbers)
+    return tokens, is_drafted(rows, tokens)
+
+
+def _verify_some(target: Tensor, draft: Tensor, tokens: Tensor, *others: Tensor) -> tuple[Tensor]:
+    (batch, size), most, numbers = target.shape, tokens.shape[1], others[-1]
+    layout = layout_for(most)
+    bins, shape = layout.size, (layout.size, layout.shift, layout.offset)
+    found = numbers.new_empty(batch, dtype=torch.int64)
+    if not batch:
+        return (found,)
+    masses = torch.zeros((batch, bins, 2), dtype=torch.int64, device=numbers.device)
+    sums, plan = torch.empty_like(masses), numbers.new_empty((batch, 2, bins))
+    levels, edges = numbers.new_empty((batch, bins)), torch.stack(layout.edges(numbers.device))
+    tiles = triton.cdiv(size, TILE)
+    weights = found.new_empty((batch, tiles))
+    rows = target.contiguous(), draft.contiguous()
+    grid = batch, max(1, min(tiles, PROGRAMS // batch))
+    # PyTorch sees that tokens lie in the vocabulary, at which no kernel looks
+    at = (row.gather(1, tokens.clamp(min=0)) for row in rows)
+    add_up[grid](*rows, masses, size, *shape, TILE, **OPTIONS)
+    select[batch,](
+        *at, tokens.contiguous(), numbers, masses, edges, plan, sums, levels, found, most,
+        triton.next_power_of_2(most), bins, bins.bit_length(), *shape[1:], num_warps=WARPS,
+        **OPTIONS,
+    )  # fmt: skip
+    weigh[grid](*rows, levels, found, weights, size, tiles, *shape, TILE, **OPTIONS)
+    replace[batch,](
+        *rows, levels, found, weights, numbers, size, tiles, numbers.shape[1], *shape, TILE,
+        triton.next_power_of_2(tiles), **OPTIONS,
+    )  # fmt: skip
+    return (found,)

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from otlp.batched.coupling import Coupling, couple, scores
+from otlp.batched.kernels import supports_kernels
 from otlp.batched.martingale_on_cpu import verify_on_cpu
-from otlp.batched.ratio_bins import BITS, layout_for, masses
+from otlp.batched.ratio_bins import SIZE, layout_for, masses
 from otlp.batched.rejection import accept_or_replace
 from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
+
 BIN_ARRAYS = 4
 """Arrays over the bins of a row, for each that is as long as the vocabulary."""
 
@@ -80,29 +82,36 @@ def martingale(
     """
     rows = prepare(target, draft, draft_tokens, validate)
     numbers = uniforms(draft_tokens, generator, validate=validate)
-    if target.device.type == "cpu" and not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not supports_kernels(target.device):
+        return verify_in_pytorch(rows, numbers)
+    if target.device.type == "cpu":
         return verify_on_cpu(rows, numbers)
-    return verify_in_pytorch(rows, numbers)
+    # Triton is imported where it is used alone: it takes long
+    from otlp.batched.martingale_on_gpu import verify_on_gpu
+
+    return verify_on_gpu(rows, numbers)
 
 
 def verify_in_pytorch(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Verify rows, as they were passed, in PyTorch alone: on every device, and compiled."""
-    beside = BIN_ARRAYS * layout_for(rows.tokens.shape[1]).size
+    beside = BIN_ARRAYS * SIZE
     tokens, accepted = by_rows(_verify, rows, numbers, beside=beside)
     return tokens, accepted
 
 
 def _verify(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     coupling, bins = martingale_plan(rows)
-    score = scores(coupling, coupling.cell(rows.at_drafts(bins)), numbers[:, :-2])
+    own = rows.at_drafts(bins)
+    ratio = coupling.ratios(own, rows.at_drafts(rows.target), rows.at_drafts(rows.draft))
+    score = scores(coupling, coupling.cell(own), ratio, numbers[:, :-2])
     best = score.masked_fill(~rows.drafted, -1.0).argmax(1, keepdim=True)
     selected = rows.tokens.clamp(min=0).gather(1, best)
     level = coupling.level.gather(1, bins)
     return accept_or_replace(rows, level, selected, numbers[:, -2], numbers[:, -1])
 
 
-def martingale_plan(rows: Rows, bits: int = BITS) -> tuple[Coupling, Tensor]:
-    """The plan of some rows, optimal but for tokens that share a bin of 2^-bits of an octave.
+def martingale_plan(rows: Rows, size: int = SIZE) -> tuple[Coupling, Tensor]:
+    """The plan of some rows, optimal but for tokens that share one of `size` bins.
 
     Returns
     -------
@@ -112,7 +121,7 @@ def martingale_plan(rows: Rows, bits: int = BITS) -> tuple[Coupling, Tensor]:
         That of each token.
     """
     most = rows.tokens.shape[1]
-    layout = layout_for(most, bits)
+    layout = layout_for(most, size)
     bins = layout.bins(rows.target, rows.draft)
     target, draft = (masses(part, bins, layout.size) for part in (rows.target, rows.draft))
     return couple(target, draft, rows.n.clamp(min=1), most, layout), bins

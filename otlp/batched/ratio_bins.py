@@ -13,13 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-BITS = 7
-"""Bits of the mantissa that the ratios of a bin share: 128 bins an octave."""
-
-FEW, MANY = 16, 32
-"""Octaves that bins cover for up to `FEW_DRAFTS` drafts, and for more."""
+SIZE = 2048
+"""Bins of a row."""
 
 FEW_DRAFTS = 8
+"""Up to so many drafts bins cover 16 octaves, 128 of them each; for more 32 octaves, 64 each."""
 
 UNIT = 2.0**60
 """Masses are counted in units of one over this: a row may sum to at most 8."""
@@ -71,10 +69,11 @@ class Layout(NamedTuple):
         return low, high
 
 
-def layout_for(most: int, bits: int = BITS) -> Layout:
-    """Bins for up to so many drafts: larger ratios count as that number and need no bins."""
-    octaves = FEW if most <= FEW_DRAFTS else MANY
-    return Layout(bits, most.bit_length() - octaves, octaves << bits)
+def layout_for(most: int, size: int = SIZE) -> Layout:
+    """So many bins, for up to N drafts: ratios above N count as N and need no bins."""
+    octaves = 16 if most <= FEW_DRAFTS else 32
+    bits = (size // octaves).bit_length() - 1
+    return Layout(bits, most.bit_length() - octaves, size)
 
 
 def units(values: Tensor) -> Tensor:

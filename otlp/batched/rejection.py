@@ -21,7 +21,7 @@ def accept_or_replace(
     ----------
     rows : Rows
     level : Tensor, shape (B, V) or (B, 1), float64
-        y / q, as p and q are stored.
+        y / q, as p and q are stored; infinite where y = p.
     selected : Tensor, shape (B, 1), int64
     accept, replace : Tensor, shape (B,)
         Independent uniform numbers.
@@ -34,8 +34,10 @@ def accept_or_replace(
     """
     # a row without drafts selects nothing
     level = level.masked_fill(rows.n == 0, 0.0)
-    drawn = rows.draft.gather(1, selected).double() * level.expand_as(rows.draft).gather(1, selected)
-    keep = (accept[:, None] * drawn < rows.target.gather(1, selected)) & (rows.n > 0)
+    ratio = level.expand_as(rows.draft).gather(1, selected)
+    drawn = rows.draft.gather(1, selected) * ratio
+    keep = accept[:, None] * drawn < rows.target.gather(1, selected)
+    keep = (keep | ratio.isinf()) & (rows.n > 0)
     anew = draw_residual(rows.target, rows.draft, level, replace[:, None])
     tokens = torch.where(keep, selected, anew)[:, 0]
     return tokens, is_drafted(rows, tokens)

@@ -25,7 +25,7 @@ def draw_residual(target: Tensor, draft: Tensor, level: Tensor, uniform: Tensor)
     target, draft : Tensor, shape (B, V), float32 or float64
         p and q as stored.
     level : Tensor, shape (B, V) or (B, 1), float64
-        y / q; 0 in rows that select nothing, whose token follows p.
+        y / q, infinite where y = p; 0 in rows that select nothing, whose token follows p.
     uniform : Tensor, shape (B, 1), float64
         In [0, 1).
 

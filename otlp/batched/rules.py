@@ -156,9 +156,7 @@ def _speculative_sampling(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     level = row_sums(rows.target) / row_sums(rows.draft)
     place = rows.drafted.to(torch.int8).argmax(1, keepdim=True)
     first = rows.tokens.gather(1, place)
-    tokens, _ = accept_or_replace(
-        rows, level, first.clamp(min=0), numbers[:, -2], numbers[:, -1]
-    )
+    tokens, _ = accept_or_replace(rows, level, first.clamp(min=0), numbers[:, -2], numbers[:, -1])
     return tokens, tokens == first[:, 0]
 
 

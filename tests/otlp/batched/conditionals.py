@@ -11,28 +11,28 @@ from torch import Tensor
 from otlp.batched.coupling import Coupling, swap
 from otlp.batched.martingale_rule import martingale_plan
 from otlp.batched.numerics import before
-from otlp.batched.ratio_bins import BITS
+from otlp.batched.ratio_bins import SIZE
 from otlp.batched.rows import Rows, by_rows, prepare
 
 
-def conditional(
-    target: Tensor, draft: Tensor, draft_tokens: Tensor, bits: int = BITS
-) -> Tensor:
+def conditional(target: Tensor, draft: Tensor, draft_tokens: Tensor, size: int = SIZE) -> Tensor:
     """Shape (B, V), float64: right to about 1e-14 / q for the least likely draft.
 
     O(V N^2) time and memory a row.
     """
     rows = prepare(target, draft, draft_tokens, validate=True)
-    (found,) = by_rows(partial(_conditional, bits=bits), rows)
+    (found,) = by_rows(partial(_conditional, size=size), rows)
     return found
 
 
-def _conditional(rows: Rows, bits: int) -> tuple[Tensor]:
-    coupling, bins = martingale_plan(rows, bits)
+def _conditional(rows: Rows, size: int) -> tuple[Tensor]:
+    coupling, bins = martingale_plan(rows, size)
     p, q = rows.target.double(), rows.draft.double()
-    selection = (q * coupling.level.gather(1, bins)).masked_fill(rows.n == 0, 0.0)
-    cell = coupling.cell(rows.at_drafts(bins))
-    picked = best_of(score_laws(coupling, cell), rows.drafted)
+    level = coupling.level.gather(1, bins)
+    selection = torch.where(level.isinf(), p, q * level).masked_fill(rows.n == 0, 0.0)
+    own = rows.at_drafts(bins)
+    ratio = coupling.ratios(own, rows.at_drafts(p), rows.at_drafts(q))
+    picked = best_of(score_laws(coupling, coupling.cell(own), ratio), rows.drafted)
     accepted = (rows.at_drafts(p) / rows.at_drafts(selection)).nan_to_num(1.0).clamp(max=1.0)
     kept = picked * accepted
     left = (p - selection).clamp(min=0.0)
@@ -41,8 +41,9 @@ def _conditional(rows: Rows, bits: int) -> tuple[Tensor]:
     return (rest.scatter_add(1, rows.tokens.clamp(min=0), kept),)
 
 
-def score_laws(coupling: Coupling, cell: Tensor) -> Tensor:
-    """Mass of the score of drafts on every cell, shape (B, N, M), given theirs (B, N), N >= n.
+def score_laws(coupling: Coupling, cell: Tensor, ratio: Tensor) -> Tensor:
+    """Mass of the score of drafts on every cell, shape (B, N, M), given theirs and
+    their ratios (B, N), N >= n.
 
     The distribution of what `otlp.batched.coupling.scores` draws.
     """
@@ -55,7 +56,8 @@ def score_laws(coupling: Coupling, cell: Tensor) -> Tensor:
         overlap = (torch.minimum(stop, right) - torch.maximum(start, left)).clamp(min=0)
         shared = shared + overlap.double() / (stop - start).clamp(min=1)
     here, there = cell.repeat_interleave(size, 1), every.repeat(1, count)
-    moved = shared * swap(coupling, here, there, count).view(batch, count, size)
+    chance = swap(coupling, here, there, ratio.repeat_interleave(size, 1), count)
+    moved = shared * chance.view(batch, count, size)
     return moved.scatter_add(2, cell[..., None], 1.0 - moved.sum(2, keepdim=True))
 
 

@@ -1,0 +1,122 @@
+"""Compile the kernels of `otlp.batched.martingale` for GPUs, on a machine that need not have one.
+
+    python bench/gpu_kernels.py --json kernels.json
+
+For each kernel and each GPU: registers of a thread, bytes that do not fit in them (spilled), shared
+memory of a program, and what a row of V tokens moves, beside one read of p and q, which is the
+floor.  Compiled with Triton's own assembler; needs Triton and no GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from measuring import report
+
+from otlp.batched.ratio_bins import SIZE, layout_for
+from otlp.cli.options import ListOf, json_option
+
+os.environ["TRITON_INTERPRET"] = "0"  # read when Triton is
+
+import triton  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from otlp.batched import martingale_on_gpu as kernels  # noqa: E402
+
+TYPES = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "float64": "*fp64"}
+
+POINTERS = {
+    "tokens": "*i64", "numbers": "*fp64", "masses": "*i64", "edges": "*fp64", "plan": "*fp64",
+    "sums": "*i64", "levels": "*fp64", "found": "*i64", "weights": "*i64",
+    "V": "i32", "TILES": "i32", "COUNT": "i32",
+}  # fmt: skip
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+
+def constants(most: int, vocab: int) -> dict[str, dict[str, int]]:
+    """What the kernels are specialised for, at up to so many drafts."""
+    layout = layout_for(most)
+    bins = {"SIZE": layout.size, "SHIFT": layout.shift, "OFFSET": layout.offset}
+    tiles = {**bins, "TILE": kernels.TILE}
+    wide = triton.next_power_of_2(triton.cdiv(vocab, kernels.TILE))
+    selected = {"N": most, "WIDE": triton.next_power_of_2(most), "STEPS": SIZE.bit_length()}
+    return {
+        "add_up": tiles, "select": {**bins, **selected}, "weigh": tiles,
+        "replace": {**tiles, "WIDE": wide},
+    }  # fmt: skip
+
+
+def moved(vocab: int, most: int, width: int) -> dict[str, int]:
+    """Bytes that a kernel reads and writes of one row, which rejects; additions count once."""
+    row, tiles = 2 * vocab * width, triton.cdiv(vocab, kernels.TILE)
+    drafts = most * (8 + 2 * width + 3 * 8)
+    return {
+        "add_up": row + 2 * vocab * 8,
+        "select": SIZE * (16 + 16 + 5 * 8) + drafts,
+        "weigh": row + SIZE * 8 + 8 * tiles,
+        "replace": 8 * tiles + 2 * kernels.TILE * width + SIZE * 8,
+    }
+
+
+def used(cubin: bytes) -> dict[str, int]:
+    """Registers and stack of a thread, from machine code."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(TOOLS / "cuobjdump"), "-res-usage", file.name]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {name: int(re.search(f"{name}:(\\d+)", told)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
+
+
+def compile_for(capability: int, dtype: str, most: int, vocab: int) -> list[dict[str, Any]]:
+    """Compile all kernels for one GPU, one type of rows and up to so many drafts."""
+    found = []
+    rows = dict.fromkeys(("target", "draft", "p_at", "q_at"), TYPES[dtype])
+    width = {"float32": 4, "float64": 8}.get(dtype, 2)
+    for name, given in constants(most, vocab).items():
+        function = getattr(kernels, name)
+        types = {one: ({**POINTERS, **rows}).get(one, "constexpr") for one in function.arg_names}
+        source = ASTSource(fn=function, signature=types, constexprs=given)
+        options = {**kernels.OPTIONS, "num_warps": kernels.WARPS if name == "select" else 4}
+        target = GPUTarget("cuda", capability, 32)
+        compiled = triton.compile(source, target=target, options=options)
+        code = used(compiled.asm["cubin"])
+        bytes_moved = moved(vocab, most, width)[name]
+        found.append({
+            "kernel": name, "GPU": f"sm_{capability}", "rows": dtype, "N": most,
+            "registers": code["REG"], "spilled": code["STACK"] + code["LOCAL"],
+            "shared": compiled.metadata.shared, "KiB a row": bytes_moved / 1024,
+            "x one read": bytes_moved / (2 * vocab * width),
+        })  # fmt: skip
+    return found
+
+
+@click.command(
+    help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
+    context_settings={"show_default": True},
+)
+@click.option("--gpus", default="80,90", type=ListOf(click.IntRange(70)), help="Capabilities.")
+@click.option("--dtypes", default="float32,bfloat16", type=ListOf(click.Choice(list(TYPES))))
+@click.option("--drafts", default="4", type=ListOf(click.IntRange(1)), help="Drafts of a row.")
+@click.option("--vocab", default=128_256, type=click.IntRange(1))
+@json_option("Write the results to a file.")
+def main(
+    gpus: list[int], dtypes: list[str], drafts: list[int], vocab: int, json_path: Path | None
+) -> None:
+    rows = [
+        row for gpu in gpus for dtype in dtypes for most in drafts
+        for row in compile_for(gpu, dtype, most, vocab)
+    ]  # fmt: skip
+    report(f"Triton {triton.__version__}, a row of {vocab:,} tokens that rejects", rows, json_path)
+
+
+if __name__ == "__main__":
+    main()
