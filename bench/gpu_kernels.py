@@ -3,8 +3,9 @@
     python bench/gpu_kernels.py --json kernels.json
 
 For each kernel and each GPU: registers of a thread, bytes that do not fit in them (spilled), shared
-memory of a program, and what a row of V tokens moves, beside one read of p and q, which is the
-floor.  Compiled with Triton's own assembler; needs Triton and no GPU.
+memory of a program, and what of a row of V tokens is read and written, beside one read of p and q,
+which is the floor.  `add_up` makes two additions a token besides, to 32 KiB that stay in the cache.
+Compiled with Triton's own assembler; needs Triton and no GPU.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from otlp.cli.options import ListOf, json_option
 
 os.environ["TRITON_INTERPRET"] = "0"  # read when Triton is
 
-import triton  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
-from otlp.batched import martingale_on_gpu as kernels  # noqa: E402
+from otlp.batched import martingale_on_gpu as kernels
 
 TYPES = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "float64": "*fp64"}
 
@@ -55,11 +56,11 @@ def constants(most: int, vocab: int) -> dict[str, dict[str, int]]:
 
 
 def moved(vocab: int, most: int, width: int) -> dict[str, int]:
-    """Bytes that a kernel reads and writes of one row, which rejects; additions count once."""
+    """Bytes of one row, which rejects, that a kernel reads and writes, but for additions."""
     row, tiles = 2 * vocab * width, triton.cdiv(vocab, kernels.TILE)
     drafts = most * (8 + 2 * width + 3 * 8)
     return {
-        "add_up": row + 2 * vocab * 8,
+        "add_up": row,
         "select": SIZE * (16 + 16 + 5 * 8) + drafts,
         "weigh": row + SIZE * 8 + 8 * tiles,
         "replace": 8 * tiles + 2 * kernels.TILE * width + SIZE * 8,

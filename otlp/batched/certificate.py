@@ -12,7 +12,7 @@ from otlp.batched.martingale_rule import BIN_ARRAYS, martingale_plan
 from otlp.batched.ratio_bins import layout_for, masses
 from otlp.batched.rows import Rows, by_rows, prepare, row_sums
 
-FINE = 2**16
+FINE = 2**14
 """Bins that the bound is over."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import torch
 
@@ -40,26 +41,29 @@ def supports_kernels(device: torch.device | str) -> Capability:
     """
     device = torch.device(device)
     if device.type == "cuda":
-        return _supports_triton(
-            torch.cuda.current_device() if device.index is None else device.index
-        )
+        return _of_gpu(torch.cuda.current_device() if device.index is None else device.index)
     known = device.type == "cpu"
     return Capability(
-        known, "" if known else f"no kernels are written for devices of type {device.type}"
+        known, "" if known else f"no kernels are written for devices of type {device}"
     )
 
 
 @cache
-def _supports_triton(index: int) -> Capability:
-    if torch.version.hip:
+def _of_gpu(index: int) -> Capability:
+    installed = version("triton") if find_spec("triton") else None
+    capability = torch.cuda.get_device_capability(index)
+    return supports_triton(installed, capability, hip=torch.version.hip is not None)
+
+
+def supports_triton(installed: str | None, capability: tuple[int, int], hip: bool) -> Capability:
+    """Whether the kernels of GPUs run with this version of Triton, on a GPU of this capability."""
+    if hip:
         return Capability(False, "the kernels have not been tried on GPUs of AMD")
-    try:
-        found = version("triton")
-    except PackageNotFoundError:
+    if installed is None:
         return Capability(False, "Triton is not installed: pip install triton")
-    if int(found.split(".")[0]) < LEAST_TRITON:
-        return Capability(False, f"Triton {found} is older than {LEAST_TRITON}.0: update it")
-    major, minor = torch.cuda.get_device_capability(index)
+    if int(installed.split(".")[0]) < LEAST_TRITON:
+        return Capability(False, f"Triton {installed} is older than {LEAST_TRITON}.0: update it")
+    major, minor = capability
     if major < LEAST_GPU:
         return Capability(
             False, f"the GPU has compute capability {major}.{minor}: Triton needs {LEAST_GPU}.0"

@@ -12,6 +12,7 @@ from math import inf, isinf
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from otlp.batched.numerics import TINY
@@ -21,6 +22,8 @@ from otlp.batched.residual import BLOCK
 from otlp.batched.rows import Rows, by_rows
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
+
+Places = NDArray[np.uint16]
 
 
 def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,14 +56,15 @@ def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
 
 def _verify_some(rows: Rows, numbers: Tensor) -> tuple[Tensor]:
     layout = layout_for(rows.tokens.shape[1])
-    edges = (edge.numpy() for edge in layout.edges(rows.target.device))
+    low, high = (edge.numpy() for edge in layout.edges(rows.target.device))
     drafts = rows.tokens.clamp(min=0)
     # PyTorch sees that tokens lie in the vocabulary, at which the kernel does not look
     at = (part.gather(1, drafts).double() for part in (rows.target, rows.draft))
     given = (rows.target, rows.draft, *at, drafts, rows.drafted, numbers)
+    p, q, p_at, q_at, tokens, drafted, uniform = (part.numpy() for part in given)
     found = np.empty(len(numbers), np.int64)
     shape = layout.shift, layout.offset, layout.size
-    _verify_rows(*(part.numpy() for part in given), found, *edges, *shape)
+    _verify_rows(p, q, p_at, q_at, tokens, drafted, uniform, found, low, high, *shape)
     return (torch.from_numpy(found),)
 
 
@@ -98,7 +102,7 @@ def _verify_rows(
             for place in range(most):
                 if drafted[row, place]:
                     own_ratio = p_at[row, place] / q_at[row, place]
-                    own = _bin(np.float32(own_ratio), shift, offset, size)
+                    own = _bin(own_ratio, shift, offset, size)
                     cell = 0 if own < first else own
                     if own >= last:
                         cell = size - 1
@@ -118,7 +122,7 @@ def _verify_rows(
 
 @compiled(error_model="numpy")
 def _bin(ratio: float, shift: int, offset: int, size: int) -> int:
-    bits = np.array([ratio], np.float32).view(np.int32)[0]
+    bits = int(np.array([ratio], np.float32).view(np.int32)[0])
     return min(max((bits >> shift) - offset, 0), size - 1)
 
 
@@ -128,13 +132,14 @@ def _add_up(
     q: FloatArray,
     shift: int,
     offset: int,
-    bins: IntArray,
+    bins: Places,
     masses: IntArray,
 ) -> None:
     """Bins of all tokens, and the masses of p and q there, in units."""
     ratio = np.empty(BLOCK, np.float32)
     bits = ratio.view(np.int32)
-    shift, offset, last = np.int32(shift), np.int32(offset), np.int32(len(masses) - 1)
+    # in the type of the bits, or nothing is vectorised
+    by, least, last = np.int32(shift), np.int32(offset), np.int32(len(masses) - 1)
     for start in range(0, p.size, BLOCK):
         # slices: their loops are vectorised
         wanted, drafted = p[start : start + BLOCK], q[start : start + BLOCK]
@@ -142,11 +147,11 @@ def _add_up(
         for x in range(wanted.size):
             ratio[x] = wanted[x] / drafted[x]
         for x in range(wanted.size):
-            found[x] = min(max((bits[x] >> shift) - offset, np.int32(0)), last)
+            found[x] = min(max((bits[x] >> by) - least, np.int32(0)), last)
         for x in range(wanted.size):
             at = found[x]
-            masses[at, 0] += np.int64(wanted[x] * UNIT)
-            masses[at, 1] += np.int64(drafted[x] * UNIT)
+            masses[at, 0] += int(wanted[x] * UNIT)
+            masses[at, 1] += int(drafted[x] * UNIT)
 
 
 @compiled(error_model="numpy")
@@ -190,7 +195,7 @@ def _couple(
         ratio[b] = min(mean * scale, float(most))
         before += draft[b]
         sums[b] = before
-        held[b] = np.int64(ratio[b] * draft[b]) + (held[b - 1] if b else 0)
+        held[b] = int(ratio[b] * draft[b]) + (held[b - 1] if b else 0)
         delta = max(delta, _power(before / total, n) - held[b] / total)
     first, last = 0, 0
     for b in range(size):
@@ -225,7 +230,7 @@ def _couple(
         ends[b] = stop / total
         power = _power(ends[b], n)
         mass = (stop - before) / total
-        need = np.int64((mass * ratio[b] - (power - reached)) * UNIT)
+        need = int((mass * ratio[b] - (power - reached)) * UNIT)
         before, reached = stop, power
         rising += max(need, 0)
         falling += max(-need, 0)
@@ -249,8 +254,8 @@ def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) 
     width = own[cell] - start
     if width <= 0:
         return cell
-    aim = min(start + min(np.int64(which * width), width - 1), top)
-    return min(np.searchsorted(other, aim, side="right"), own.size - 1)
+    aim = min(start + min(int(which * width), width - 1), top)
+    return min(int(np.searchsorted(other, aim, side="right")), own.size - 1)
 
 
 @compiled(error_model="numpy")
@@ -276,12 +281,12 @@ def _score(
     if move < min(max(chance, 0.0), 1.0):
         cell = partner
     start = ends[cell - 1] if cell else 0.0
-    return start + (ends[cell] - start) * place
+    return float(start + (ends[cell] - start) * place)
 
 
 @compiled(error_model="numpy")
 def _draw_residual(
-    p: FloatArray, q: FloatArray, level: FloatArray, bins: IntArray, uniform: float
+    p: FloatArray, q: FloatArray, level: FloatArray, bins: Places, uniform: float
 ) -> int:
     """A token from (p - y)^+; see `otlp.batched.residual.draw_residual`."""
     level *= UNIT  # infinite where y = p, of which nothing is left
@@ -293,8 +298,8 @@ def _draw_residual(
         sums[block] = total
     if total <= 0:
         return int(np.argmax(p))
-    aim = min(np.int64(uniform * total), total - 1)
-    block = np.searchsorted(sums, aim, side="right")
+    aim = min(int(uniform * total), total - 1)
+    block = int(np.searchsorted(sums, aim, side="right"))
     _weigh(p, q, level, bins, BLOCK * block, weights)
     aim -= sums[block - 1] if block else 0
     x = 0
@@ -309,7 +314,7 @@ def _weigh(
     p: FloatArray,
     q: FloatArray,
     level: FloatArray,
-    bins: IntArray,
+    bins: Places,
     start: int,
     weights: IntArray,
 ) -> int:
@@ -318,7 +323,7 @@ def _weigh(
     shared = bins[start : start + BLOCK]
     total = 0
     for x in range(wanted.size):
-        left = np.int64(max(wanted[x] * UNIT - drafted[x] * level[shared[x]], 0.0))
+        left = int(max(wanted[x] * UNIT - drafted[x] * level[shared[x]], 0.0))
         weights[x] = left
         total += left
     return total

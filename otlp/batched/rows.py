@@ -141,11 +141,18 @@ def in_chunks(
     tuple of Tensor
         What the function returns for all rows.
     """
-    cuts = chunks(parts[0], width)
-    found = [function(*(part[some] for part in parts)) for some in cuts]
-    if len(found) == 1:
-        return found[0]
-    return tuple(torch.cat(pieces) for pieces in zip(*found, strict=True))
+    first, *others = chunks(parts[0], width)
+    found = function(*(part[first] for part in parts))
+    if not others:
+        return found
+    # kept one by one, small results would lie between the large blocks of memory that follow them
+    whole = tuple(piece.new_empty((len(parts[0]), *piece.shape[1:])) for piece in found)
+    for kept, piece in zip(whole, found, strict=True):
+        kept[first] = piece
+    for some in others:
+        for kept, piece in zip(whole, function(*(part[some] for part in parts)), strict=True):
+            kept[some] = piece
+    return whole
 
 
 def by_rows(

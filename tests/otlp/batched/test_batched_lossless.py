@@ -14,7 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.rows import CHUNK  # noqa: E402
+from otlp.batched.martingale_rule import martingale_plan  # noqa: E402
+from otlp.batched.ratio_bins import SIZE  # noqa: E402
+from otlp.batched.rows import CHUNK, prepare  # noqa: E402
 from tests.otlp.batched.conditionals import conditional  # noqa: E402
 from tests.otlp.batched.rows import (  # noqa: E402
     DEGENERATE,
@@ -92,6 +94,33 @@ def test_every_pattern_of_padding_is_lossless(p: list[float], q: list[float], n:
         some = (padded == torch.tensor(pattern)).all(1)
         output = (mass[some, None] * found[some]).sum(0).numpy() / sum(q) ** (n - sum(pattern))
         assert np.abs(output - np.array(p) / sum(p)).sum() < 1e-14
+
+
+@pytest.mark.parametrize("size", [16, 64, 256, SIZE])
+def test_tokens_that_share_bins_are_lossless(size: int) -> None:
+    """Bins as wide as an octave and as narrow as ever; their tokens move by ratios of their own.
+
+    Three groups of two tokens, the ratios of a group being near each other.
+    """
+    rng, mixed, own = np.random.default_rng(size), 0, 0
+    for _ in range(60):
+        q = rng.dirichlet(np.full(6, rng.choice([0.5, 3.0])))
+        ratio = np.repeat(np.exp(rng.uniform(-2.0, 1.5, 3)), 2) * rng.uniform(
+            1.0, 1.0 + 8 / size, 6
+        )
+        p, n = q * ratio / (q @ ratio), int(rng.integers(1, 4))
+        rows = torch.tensor(list(product(range(6), repeat=n)))
+        target, draft = spread(p, len(rows)), spread(q, len(rows))
+        found = conditional(target, draft, rows, size)
+        assert (found >= 0).all()
+        output = (draft[0, rows].prod(1)[:, None] * found).sum(0).numpy()
+        assert np.abs(output - p).sum() < 1e-13
+        coupling, bins = martingale_plan(prepare(target[:1], draft[:1], rows[:1], True), size)
+        shared = (bins[0, :, None] == bins[0]).sum(1) > 1
+        pure = coupling.level.gather(1, bins)[0].isinf()
+        mixed += int((shared & ~pure).sum())
+        own += int((shared & pure).sum())
+    assert mixed + own > 40 and (own > 10 or size == 16)
 
 
 @pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)

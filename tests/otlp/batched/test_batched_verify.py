@@ -46,7 +46,7 @@ def random_instance(seed: int):
 
 def share_bins(p, q, n: int) -> bool:
     """Whether two tokens share a bin: acceptance is lost then, but where ratios exceed n."""
-    ratio = torch.tensor(p[q > 0] / q[q > 0])
+    ratio = torch.tensor(p)[q > 0] / torch.tensor(q)[q > 0]  # without a warning
     bins = layout_for(n).bins(ratio, torch.ones_like(ratio))[ratio < n]
     return len(bins.unique()) < len(bins)
 
@@ -98,19 +98,33 @@ def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
     assert abs(float((mass[:, None] * found * drafted).sum()) - acceptance) < tolerance
     shared = share_bins(problem.target, problem.drafts.draft, problem.n)  # type: ignore[attr-defined]
     assert optimum - (2.0**-8 if shared else 1e-12) < acceptance < optimum + 1e-12
-    assert optimum - 1e-12 < bound < optimum + (2.0**-12 if shared else 1e-12)
+    assert optimum - 1e-12 < bound < optimum + (2.0**-10 if shared else 1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.6, 1.0])
+def test_acceptance_on_the_built_in_capture(temperature: float) -> None:
+    """Against the optimum of every row: on average within 1e-8, everywhere within 1e-6."""
+    capture = otlp.captures.builtin()
+    laws = [capture.distributions(row=row, temperature=temperature) for row in range(len(capture))]
+    target, draft = (torch.tensor(np.array(part)) for part in zip(*laws, strict=True))
+    for n in (1, 2, 5, 8):
+        tokens = torch.zeros(len(laws), n, dtype=torch.long)
+        found = batched.acceptance(target, draft, tokens, validate=False).acceptance.numpy()
+        best = [otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, n))) for p, q in laws]
+        lost = np.array(best) - found
+        assert lost.mean() < 1e-8 and -1e-12 < lost.min() and lost.max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_certificate_at_size(dtype) -> None:
-    """Acceptance within 1e-6 of its bound, for one to eight drafts."""
+    """Acceptance within 1e-5 of its bound, for one to eight drafts; many tokens share bins."""
     target, draft, _ = synthetic_rows(12, 20_000, dtype, seed=3)
     tokens = torch.zeros(12, 8, dtype=torch.long)
     for row in range(12):
         tokens[row, 1 + row % 8 :] = batched.PADDING
     found = batched.acceptance(target, draft, tokens, validate=False)
     assert (found.acceptance <= found.upper_bound + 1e-12).all()
-    assert (found.acceptance >= found.upper_bound - 1e-6).all()
+    assert (found.acceptance >= found.upper_bound - 1e-5).all()
 
 
 def synthetic_rows(batch: int, vocab_size: int, dtype, seed: int):

@@ -1,0 +1,173 @@
+"""The three forms of `otlp.batched.martingale` return the same tokens for the same numbers.
+
+PyTorch's operations are the form whose law is enumerated in test_batched_lossless.py; the kernel of
+the CPU and the kernels of the GPU, here in Triton's interpreter, are held to it token by token.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.processes import run_python
+
+torch = pytest.importorskip("torch")
+from otlp import batched  # noqa: E402
+from otlp.batched import kernels  # noqa: E402
+from otlp.batched.martingale_on_cpu import verify_on_cpu  # noqa: E402
+from otlp.batched.martingale_rule import verify_in_pytorch  # noqa: E402
+from otlp.batched.rows import prepare  # noqa: E402
+from tests.otlp.batched.rows import DTYPES, degenerate_rows  # noqa: E402
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+SLOWLY = [needs_triton, pytest.mark.slow]
+
+
+def random_rows(batch: int, vocab_size: int, most: int, dtype, seed: int):
+    """Rows of every sharpness, some tokens masked, with up to `most` drafts, and numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = batch, vocab_size
+    draft = (
+        4.0 * torch.rand(batch, 1, generator=generator) * torch.randn(shape, generator=generator)
+    )
+    target = 0.8 * draft + torch.randn(shape, generator=generator)
+    masked = torch.rand(shape, generator=generator) < 0.3 * torch.rand(
+        batch, 1, generator=generator
+    )
+    masked[:, 0] = False
+    p = batched.softmax(target.masked_fill(masked, -torch.inf)).to(dtype)
+    q = batched.softmax(draft.masked_fill(masked.flip(0), -torch.inf)).to(dtype)
+    tokens = batched.sample(q, most, generator, validate=False)
+    tokens[torch.rand(batch, most, generator=generator) < 0.2] = batched.PADDING
+    return p, q, tokens, batched.uniforms(tokens, generator)
+
+
+def assert_alike(form, p, q, tokens, numbers) -> None:
+    rows = prepare(p, q, tokens, validate=False)
+    for one, other in zip(form(rows, numbers), verify_in_pytorch(rows, numbers), strict=True):
+        assert torch.equal(one, other)
+
+
+SIZES = [(3, 1), (50, 2), (1000, 4), (5000, 8), (300, 11)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("vocab_size", "most"), SIZES)
+def test_the_kernel_of_the_cpu(vocab_size: int, most: int, dtype) -> None:
+    assert_alike(verify_on_cpu, *random_rows(200, vocab_size, most, dtype, seed=vocab_size))
+
+
+@needs_triton
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # 0 / 0, in NumPy
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("vocab_size", "most"), SIZES)
+def test_the_kernels_of_the_gpu(vocab_size: int, most: int, dtype) -> None:
+    from otlp.batched.martingale_on_gpu import verify_on_gpu
+
+    assert_alike(verify_on_gpu, *random_rows(8, vocab_size, most, dtype, seed=most))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("form", ["cpu", pytest.param("gpu", marks=SLOWLY)])
+def test_degenerate_rows(form: str, dtype) -> None:
+    verify = verify_on_cpu
+    if form == "gpu":
+        from otlp.batched.martingale_on_gpu import verify_on_gpu as verify
+    target, draft, tokens, _ = degenerate_rows(dtype)
+    generator = torch.Generator().manual_seed(1)
+    for corner in (0.0, 0.5, 1.0 - 2**-53, None):
+        numbers = batched.uniforms(tokens, generator)
+        if corner is not None:
+            numbers.fill_(corner)
+        assert_alike(verify, target, draft, tokens, numbers)
+
+
+def test_a_row_is_verified_alike_beside_every_other() -> None:
+    """One row alone, and in batches of 2 to 64, in one thread and in two: 10,000 times."""
+    p, q, tokens, numbers = random_rows(64, 500, 4, torch.float32, seed=5)
+    rows = [(p[row : row + 1], q[row : row + 1], tokens[row : row + 1]) for row in range(64)]
+    generator, seen, threads = torch.Generator().manual_seed(6), 0, torch.get_num_threads()
+    try:
+        while seen < 10_000:
+            size = int(torch.randint(2, 65, (1,), generator=generator))
+            some = torch.randperm(64, generator=generator)[:size]
+            numbers = batched.uniforms(tokens, generator)
+            torch.set_num_threads(1 + seen % 2)
+            together, _ = batched.martingale(p[some], q[some], tokens[some], numbers[some])
+            for row, token in zip(some.tolist(), together.tolist(), strict=True):
+                alone, _ = batched.martingale(*rows[row], numbers[row : row + 1])
+                assert int(alone) == token
+            seen += size
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_do_not_depend_on_the_batch_in_pytorch(threads: int) -> None:
+    p, q, tokens, numbers = random_rows(64, 5000, 4, torch.float32, seed=7)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        together, _ = verify_in_pytorch(prepare(p, q, tokens, validate=False), numbers)
+        for row in range(64):
+            some = slice(row, row + 1)
+            rows = prepare(p[some], q[some], tokens[some], validate=False)
+            assert int(verify_in_pytorch(rows, numbers[some])[0]) == int(together[row])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_tokens_beyond_the_vocabulary_are_not_read() -> None:
+    """Where values are not looked at, PyTorch still refuses to read beyond a row."""
+    rows = torch.full((1, 4), 0.25)
+    for form in (batched.martingale, batched.speculative_sampling):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            form(rows, rows, torch.tensor([[9, 1]]), validate=False)
+
+
+# --- where there are kernels --------------------------------------------------------------------
+
+
+def test_devices_without_kernels_are_named() -> None:
+    assert batched.supports_kernels("cpu")
+    assert batched.supports_kernels(torch.device("meta")).reason.endswith("of type meta")
+
+
+@pytest.mark.parametrize(
+    ("installed", "capability", "reason"),
+    [
+        (None, (9, 0), "Triton is not installed: pip install triton"),
+        ("2.3.1", (9, 0), "Triton 2.3.1 is older than 3.0: update it"),
+        ("3.9.0", (7, 5), "the GPU has compute capability 7.5: Triton needs 8.0"),
+        ("3.9.0", (9, 0), ""),
+    ],
+)
+def test_gpus_without_kernels_are_named(installed, capability, reason: str) -> None:
+    assert kernels.supports_triton(installed, capability, hip=False).reason == reason
+
+
+def test_gpus_of_amd_are_named() -> None:
+    assert "AMD" in kernels.supports_triton("3.9.0", (9, 0), hip=True).reason
+
+
+@needs_triton
+@pytest.mark.slow
+def test_kernels_compile_for_gpus_and_fit_in_registers(tmp_path: Path) -> None:
+    """On A100 and H100, without a GPU: nothing is spilled, shared memory is below 64 KiB."""
+    path = tmp_path / "kernels.json"
+    given = ["--drafts", "4", "--dtypes", "float32,bfloat16", "--gpus", "80,90"]
+    run_python("bench/gpu_kernels.py", *given, "--json", path)
+    rows = json.loads(path.read_text())
+    assert len(rows) == 4 * 2 * 2, version("triton")
+    for row in rows:
+        assert row["spilled"] == 0 and row["shared"] < 65_536, row
+    read = {(row["kernel"], row["rows"]): row["x one read"] for row in rows}
+    for dtype, kernel in product(("float32", "bfloat16"), ("add_up", "weigh")):
+        assert read[kernel, dtype] < 1.05
