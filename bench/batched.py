@@ -1,10 +1,14 @@
-"""Time the batched verifiers against each other and against the floor, on synthetic rows.
+"""Time the batched verifiers against each other, an engine's and the floor, on synthetic rows.
 
     python bench/batched.py --batch 1,8 --vocab 4096,128256 --drafts 1,4
 
-Every algorithm runs on the same rows in the same process, in turn, and the median over the
-rounds is reported, with the ratio to `torch.sort` of the same batch.  The floor is a copy, a
-softmax and a sort of tensors of the same shape.
+Every algorithm runs on the same rows in the same process, in turn, with random numbers drawn anew;
+the median and the least time over the rounds are reported, with ratios of the least to those of
+`speculative-sampling`, which verifies one draft, and of `torch.sort`.  `martingale` is as it is
+called, by kernels where there are any, and `martingale in PyTorch` without.  The acceptance is that
+of the plan, and what it loses is to an upper bound.  The floor is a copy, a softmax and a sort of
+tensors of the same shape.  Engines (`otlp lab audit-engine --help`) verify one draft a row and draw
+a token after it, from tensors on the device; they are timed where a GPU runs their kernels.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import Any
 
 import click
@@ -22,10 +27,21 @@ from measuring import in_turns, report
 from torch import Tensor
 
 from otlp import batched
+from otlp.batched.martingale_rule import verify_in_pytorch
+from otlp.batched.rows import prepare
 from otlp.cli.options import ListOf, json_option
+from otlp.lab.engines import ENGINES
+
+
+def without_kernels(
+    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor, validate: bool
+) -> tuple[Tensor, Tensor]:
+    return verify_in_pytorch(prepare(target, draft, tokens, validate), numbers)
+
 
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "sort": batched.martingale,
+    "martingale": batched.martingale,
+    "martingale in PyTorch": without_kernels,
     "speculative-sampling": batched.speculative_sampling,
     "recursive-rejection": batched.recursive_rejection,
     "k-seq": batched.k_seq,
@@ -38,6 +54,15 @@ def waited(action: Callable[[], object], device: str) -> None:
     action()
     if device != "cpu":
         torch.cuda.synchronize()
+
+
+def one_draft(name: str, target: Tensor, draft: Tensor, generator: Any) -> Callable[[], object]:
+    """An engine's verification of one drafted token a row."""
+    rule: Any = ENGINES[name].load()
+    tokens = batched.sample(draft, 1, generator)[:, None]
+    p, q = torch.stack([target, target], 1)[:, None], draft[:, None, None]
+    rng = np.random.default_rng(0)
+    return lambda: rule(tokens, p, q, rng)
 
 
 def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str, Any]]:
@@ -62,14 +87,24 @@ def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str
         actions[name] = lambda verify=verify, tokens=tokens: verify(  # type: ignore[misc]
             target, draft, tokens, batched.uniforms(tokens, generator), validate=False
         )
+    for name in given["engines"]:
+        actions[f"{name}, one draft"] = one_draft(name, target, draft, generator)
     actions = {name: partial(waited, action, device) for name, action in actions.items()}
-    times = {name: 1e3 * taken for name, taken in in_turns(actions, given["rounds"]).items()}
-    sort = float(np.median(times["torch.sort"]))
+    clock = process_time if device == "cpu" else perf_counter
+    times = {name: 1e3 * taken for name, taken in in_turns(actions, given["rounds"], clock).items()}
+    least = {name: float(taken.min()) for name, taken in times.items()}
+    found = batched.acceptance(
+        target, draft, torch.zeros(batch, n, dtype=torch.long, device=device)
+    )
+    lost = float((found.upper_bound - found.acceptance).mean())
     row = {"B": batch, "V": vocab_size, "n": n}
+    one = least.get("speculative-sampling", float("nan"))
     return [
         {
-            "algorithm": name, **row, "median ms": float(np.median(taken)),
-            "least ms": float(taken.min()), "x torch.sort": float(np.median(taken)) / sort,
+            "algorithm": name, **row, "median ms": float(np.median(taken)), "least ms": least[name],
+            "x one draft": least[name] / one, "x torch.sort": least[name] / least["torch.sort"],
+            "acceptance": float(found.acceptance.mean()) if name.startswith("martingale") else "",
+            "lost at most": lost if name.startswith("martingale") else "",
         }
         for name, taken in times.items()
     ]  # fmt: skip
@@ -87,6 +122,9 @@ WHOLE = ListOf(click.IntRange(1))
 @click.option("--drafts", default="1,2,4,8", type=WHOLE, help="Drafts of a row.")
 @click.option(
     "--algorithms", default=",".join(VERIFIERS), type=ListOf(click.Choice(list(VERIFIERS)))
+)
+@click.option(
+    "--engines", default=(), type=ListOf(click.Choice(list(ENGINES))), help="Beside them, on a GPU."
 )
 @click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16", "float16"]))
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -3,11 +3,11 @@
     python bench/gpu.py --json gpu.json                  # on a GPU
     python bench/gpu.py --small                          # the same on a CPU, to see that it runs
 
-Four parts, each within its share of the time: the batched verifiers over B and V beside their floor
-(bench/batched.py); rounds of K paths over B and V (`otlp.batched.verify_paths`); the trained pair,
-with CUDA graphs and without, beside transformers; and the same with the published pair, but for
-`--small` (both by bench/tokens_a_second.py).  A part that would begin after its time is left out
-and named.
+Four parts, each within its share of the time: first, in two minutes, the batched verifiers over B
+and V beside their floor and the engines that are installed (bench/batched.py); rounds of K paths
+over B and V (`otlp.batched.verify_paths`); the trained pair, with CUDA graphs and without, beside
+transformers; and the same with the published pair, but for `--small` (both by
+bench/tokens_a_second.py).  A part that would begin after its time is left out and named.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -31,6 +32,10 @@ from otlp.cli.options import json_option
 from otlp.cli.output import console, write_json
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
+from otlp.lab.engines import ENGINES
+
+ONE_DRAFT = ("sglang-chain", "vllm-v1", "vllm-v2")
+"""Engines whose verification of one draft is timed where they are installed."""
 
 HERE = Path(__file__).parent
 BUDGET = 480.0
@@ -107,14 +112,16 @@ def main(small: bool, json_path: Path | None) -> None:
         "--no-compile", "--prompt-tokens", "8", "--clock", "processor",
     )  # fmt: skip
     if not small:
-        verifiers = ("--batch", "1,64", "--vocab", "4096,128256", "--drafts", "4")
+        verifiers = ("--batch", "1,8,64", "--vocab", "32000,128256", "--drafts", "4")
+        engines = [name for name in ONE_DRAFT if find_spec(ENGINES[name].package)]
+        verifiers += ("--engines", ",".join(engines)) if engines else ()
         pair = ("--limit", "4", "--settings", "1x2,1x4,4x4,2-2-1", "--noise", "4x4x1,8x4x4",
                 "--dtype", "float16")  # fmt: skip
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,
+        "verifiers": run("batched.py", *verifiers, "--device", device, seconds=left(0.25)),
         "rounds": rounds(device, small),
-        "verifiers": run("batched.py", *verifiers, "--device", device, seconds=left(0.15)),
     }
     pairs = {"trained pair": (), "published pair": ("--target", SMOLLM2, "--draft", SMOLLM2_DRAFT)}
     for name, models in list(pairs.items())[: 1 if small else 2]:

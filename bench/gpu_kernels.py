@@ -4,7 +4,8 @@
 
 For each kernel and each GPU: registers of a thread, bytes that do not fit in them (spilled), shared
 memory of a program, and what of a row of V tokens is read and written, beside one read of p and q,
-which is the floor.  `add_up` makes two additions a token besides, to 32 KiB that stay in the cache.
+which is the floor.  The target is stored as p, or given by its logits, of which `normalise` finds
+the sum first.  `add_up` makes two additions a token besides, to 32 KiB that stay in the cache.
 Compiled with Triton's own assembler; needs Triton and no GPU.
 """
 
@@ -29,14 +30,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from otlp.batched import martingale_on_gpu as kernels
+from otlp.batched import gpu_kernels as kernels
+from otlp.batched.martingale_on_gpu import OPTIONS, TILE, WARPS
 
 TYPES = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "float64": "*fp64"}
 
 POINTERS = {
     "tokens": "*i64", "numbers": "*fp64", "masses": "*i64", "edges": "*fp64", "plan": "*fp64",
     "sums": "*i64", "levels": "*fp64", "found": "*i64", "weights": "*i64",
-    "V": "i32", "TILES": "i32", "COUNT": "i32",
+    "temperatures": "*fp32", "V": "i32", "TILES": "i32", "COUNT": "i32",
 }  # fmt: skip
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -45,25 +47,26 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 def constants(most: int, vocab: int) -> dict[str, dict[str, int]]:
     """What the kernels are specialised for, at up to so many drafts."""
     layout = layout_for(most)
-    bins = {"SIZE": layout.size, "SHIFT": layout.shift, "OFFSET": layout.offset}
-    tiles = {**bins, "TILE": kernels.TILE}
-    wide = triton.next_power_of_2(triton.cdiv(vocab, kernels.TILE))
-    selected = {"N": most, "WIDE": triton.next_power_of_2(most), "STEPS": SIZE.bit_length()}
+    bins = {"SHIFT": layout.shift, "OFFSET": layout.offset}
+    tiles = {**bins, "TILE": TILE}
+    wide = triton.next_power_of_2(triton.cdiv(vocab, TILE))
+    selected = {"N": most, "WIDE": triton.next_power_of_2(most)}
     return {
-        "add_up": tiles, "select": {**bins, **selected}, "weigh": tiles,
-        "replace": {**tiles, "WIDE": wide},
+        "normalise": {"TILE": TILE}, "add_up": tiles, "select": {**bins, **selected},
+        "weigh": tiles, "replace": {**tiles, "WIDE": wide},
     }  # fmt: skip
 
 
 def moved(vocab: int, most: int, width: int) -> dict[str, int]:
     """Bytes of one row, which rejects, that a kernel reads and writes, but for additions."""
-    row, tiles = 2 * vocab * width, triton.cdiv(vocab, kernels.TILE)
+    row, tiles = 2 * vocab * width, triton.cdiv(vocab, TILE)
     drafts = most * (8 + 2 * width + 3 * 8)
     return {
+        "normalise": 2 * vocab * width,
         "add_up": row,
         "select": SIZE * (16 + 16 + 5 * 8) + drafts,
         "weigh": row + SIZE * 8 + 8 * tiles,
-        "replace": 8 * tiles + 2 * kernels.TILE * width + SIZE * 8,
+        "replace": 8 * tiles + 2 * TILE * width + SIZE * 8,
     }
 
 
@@ -77,22 +80,31 @@ def used(cubin: bytes) -> dict[str, int]:
     return {name: int(re.search(f"{name}:(\\d+)", told)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
 
 
-def compile_for(capability: int, dtype: str, most: int, vocab: int) -> list[dict[str, Any]]:
+def compile_for(
+    capability: int, dtype: str, most: int, vocab: int, logits: bool
+) -> list[dict[str, Any]]:
     """Compile all kernels for one GPU, one type of rows and up to so many drafts."""
     found = []
-    rows = dict.fromkeys(("target", "draft", "p_at", "q_at"), TYPES[dtype])
+    known = POINTERS | dict.fromkeys(("target", "draft", "logits", "p_at", "q_at"), TYPES[dtype])
+    if logits:
+        known["scales"] = "*fp32"
     width = {"float32": 4, "float64": 8}.get(dtype, 2)
     for name, given in constants(most, vocab).items():
+        if name == "normalise" and not logits:
+            continue
         function = getattr(kernels, name)
-        types = {one: ({**POINTERS, **rows}).get(one, "constexpr") for one in function.arg_names}
+        types = {one: known.get(one, "constexpr") for one in function.arg_names}
+        if types.get("scales") == "constexpr":
+            given = {**given, "scales": None}  # type: ignore[dict-item]
         source = ASTSource(fn=function, signature=types, constexprs=given)
-        options = {**kernels.OPTIONS, "num_warps": kernels.WARPS if name == "select" else 4}
+        options = {**OPTIONS, "num_warps": WARPS if name == "select" else 4}
         target = GPUTarget("cuda", capability, 32)
         compiled = triton.compile(source, target=target, options=options)
         code = used(compiled.asm["cubin"])
         bytes_moved = moved(vocab, most, width)[name]
         found.append({
             "kernel": name, "GPU": f"sm_{capability}", "rows": dtype, "N": most,
+            "target": "logits" if logits else "p",
             "registers": code["REG"], "spilled": code["STACK"] + code["LOCAL"],
             "shared": compiled.metadata.shared, "KiB a row": bytes_moved / 1024,
             "x one read": bytes_moved / (2 * vocab * width),
@@ -114,7 +126,7 @@ def main(
 ) -> None:
     rows = [
         row for gpu in gpus for dtype in dtypes for most in drafts
-        for row in compile_for(gpu, dtype, most, vocab)
+        for logits in (False, True) for row in compile_for(gpu, dtype, most, vocab, logits)
     ]  # fmt: skip
     report(f"Triton {triton.__version__}, a row of {vocab:,} tokens that rejects", rows, json_path)
 

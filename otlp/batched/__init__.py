@@ -20,6 +20,7 @@ except ImportError as error:
 
 from otlp.batched.certificate import Certificate, acceptance
 from otlp.batched.choosing import verify
+from otlp.batched.from_logits import martingale_from_logits
 from otlp.batched.kernels import supports_kernels
 from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
@@ -39,6 +40,7 @@ __all__ = [
     "acceptance",
     "k_seq",
     "martingale",
+    "martingale_from_logits",
     "recursive_rejection",
     "recursive_rejection_without_replacement",
     "sample",

@@ -13,7 +13,7 @@ from otlp.batched.ratio_bins import layout_for, masses
 from otlp.batched.rows import Rows, by_rows, prepare, row_sums
 
 FINE = 2**14
-"""Bins that the bound is over."""
+"""Bins of the upper bound: eight times as many as those of the plan."""
 
 
 class Certificate(NamedTuple):
@@ -24,7 +24,8 @@ class Certificate(NamedTuple):
     acceptance : Tensor, shape (B,), float64
         Probability that the selected draft is accepted, sum min(p, y); 0 without drafts.
     upper_bound : Tensor, shape (B,), float64
-        The least 1 + p(S) - q(S)^n over sets S of lowest ratio (Global Resolution, Eq. 4).
+        The least 1 + p(S) - q(S)^n over sets S of lowest ratio, each of whole bins (Global
+        Resolution, Eq. 4).
 
     Examples
     --------
@@ -54,8 +55,9 @@ def acceptance(
     Returns
     -------
     Certificate
-        From the unrounded p and the selection distribution as used.  The sets S are all
-        prefixes of the sorted tokens, so `upper_bound` is the optimum.  Costs as much as that.
+        The acceptance is that of the selection distribution as used.  The bound holds for every
+        rule.  The bound exceeds the optimum by at most 2^-10, where tokens of nearly equal ratios
+        share one of 16,384 bins; at V = 128,256 by about 1e-9.
 
     Examples
     --------

@@ -114,6 +114,30 @@ def check_distribution(
         )
 
 
+def check_logits(logits: Tensor, temperatures: Tensor) -> None:
+    """Raise `InvalidInputError`, naming the row, unless every row (B, V) is one of logits.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (B, V)
+    temperatures : Tensor, shape (B,)
+        NaN where they are refused.
+    """
+    highest = logits.amax(1)
+    if not bool(highest.isfinite().all()):
+        (row,) = _first(~highest.isfinite())
+        raise InvalidInputError(
+            f"target_logits row {row}: its largest entry is {float(highest[row])}: it must be "
+            "finite (minus infinity masks a token, but not all of them)"
+        )
+    if bool(temperatures.isnan().any()):
+        (row,) = _first(temperatures.isnan())
+        raise InvalidInputError(
+            f"temperature row {row} must be finite and greater than 0 (for greedy decoding use a "
+            "point mass on the arg max)"
+        )
+
+
 def check_enough(values: Tensor, n: int, name: str) -> None:
     """Raise `InvalidInputError`, naming the row, unless n tokens of each row can be drawn."""
     count = (values > 0).sum(-1)

@@ -1,20 +1,13 @@
-"""The `martingale` rule on a GPU: Triton kernels that do what `martingale_rule` does in PyTorch.
-
-p and q of a row are added up by bins, in integers; one program a row makes the plan, selects a
-draft and accepts it or not; where it does not, what y leaves of p is weighed and a token drawn.
-The first and the third step cut a row into parts, so that a few rows occupy a GPU as well as
-many: sums of integers are the same however a row is cut.
-"""
+"""The `martingale` rule on a GPU: its kernels, launched on chunks of rows."""
 
 from __future__ import annotations
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from otlp.batched.numerics import TINY
-from otlp.batched.ratio_bins import SIZE, UNIT, layout_for
+from otlp.batched.gpu_kernels import add_up, normalise, replace, select, weigh
+from otlp.batched.ratio_bins import SIZE, layout_for
 from otlp.batched.rejection import is_drafted
 from otlp.batched.rows import Rows, in_chunks
 
@@ -33,309 +26,57 @@ WARPS = 8
 OPTIONS = {"enable_fp_fusion": False}
 """Products are rounded before they are added to, as PyTorch does."""
 
-_TINY, _UNIT = tl.constexpr(TINY), tl.constexpr(UNIT)
 
-
-@triton.jit
-def _ratio(p, q):
-    """P / q, rounded once, as PyTorch has it."""
-    if p.dtype == tl.float64:
-        ratio = (p / q).to(tl.float32)
-    else:
-        ratio = tl.div_rn(p, q)
-    return ratio
-
-
-@triton.jit
-def _bin(ratio, SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
-    bits = ratio.to(tl.int32, bitcast=True)
-    return tl.minimum(tl.maximum((bits >> SHIFT) - OFFSET, 0), SIZE - 1)
-
-
-@triton.jit
-def _read(row, at, inside):
-    """Entries of a row; half precision becomes float32, without rounding."""
-    values = tl.load(row + at, mask=inside, other=0.0)
-    if values.dtype != tl.float64:
-        values = values.to(tl.float32)
-    return values
-
-
-@triton.jit
-def add_up(
-    target, draft, masses, V,
-    SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """Masses of p and q in the bins of a row (SIZE, 2), in units."""
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    for start in range(part * TILE, V, tl.num_programs(1) * TILE):
-        at = start + tl.arange(0, TILE)
-        p = _read(target + row * V, at, at < V)
-        q = _read(draft + row * V, at, at < V)
-        to = masses + 2 * (row * SIZE + _bin(_ratio(p, q), SIZE, SHIFT, OFFSET))
-        p_units = (p.to(tl.float64) * _UNIT).to(tl.int64)
-        q_units = (q.to(tl.float64) * _UNIT).to(tl.int64)
-        tl.atomic_add(to, p_units, mask=p_units > 0, sem="relaxed")
-        tl.atomic_add(to + 1, q_units, mask=q_units > 0, sem="relaxed")
-
-
-@triton.jit
-def _power(base, n):
-    found = tl.where((n & 1) > 0, base, 1.0)
-    rest = n >> 1
-    while rest > 0:
-        base = base * base
-        found = tl.where((rest & 1) > 0, found * base, found)
-        rest = rest >> 1
-    return found
-
-
-@triton.jit
-def _at(values, places, place):
-    """One of some values; 0 where there is none at this place."""
-    return tl.sum(tl.where(places == place, values, 0), 0)
-
-
-@triton.jit
-def _before(prefix, place):
-    """A prefix sum in memory, just before some places."""
-    return tl.load(prefix + place - 1, mask=place > 0, other=0)
-
-
-@triton.jit
-def _search(prefix, level, SIZE: tl.constexpr, STEPS: tl.constexpr):
-    """How many prefix sums in memory are at most so large."""
-    found = tl.zeros_like(level)
-    for step in tl.static_range(STEPS):
-        further = found + (1 << (STEPS - 1 - step))
-        below = tl.load(prefix + further - 1, mask=further <= SIZE, other=level) <= level
-        found = tl.where(below & (further <= SIZE), further, found)
-    return found
-
-
-@triton.jit
-def _mean_of_powers(left, right, n):
-    mean = left * 0.0 + 1.0
-    power = left
-    for _ in range(1, n):
-        mean = mean * right + power
-        power = power * left
-    return mean
-
-
-@triton.jit
-def select(
-    p_at, q_at, tokens, numbers, masses, edges, plan, sums, levels, found,
-    N: tl.constexpr, WIDE: tl.constexpr, SIZE: tl.constexpr, STEPS: tl.constexpr,
-    SHIFT: tl.constexpr, OFFSET: tl.constexpr,
-):  # fmt: skip
-    """Make a row's plan, select a draft, and find its token or, if it is rejected, -1."""
-    row = tl.program_id(0).to(tl.int64)
-    places = tl.arange(0, WIDE)
-    token = tl.load(tokens + row * N + places, mask=places < N, other=-1)
-    real = token >= 0
-    n = tl.sum(real.to(tl.int64), 0)
-    # a row without drafts selects nothing
-    power = tl.maximum(n, 1)
-
-    b = tl.arange(0, SIZE)
-    held = tl.load(masses + 2 * (row * SIZE + b))
-    mass = tl.load(masses + 2 * (row * SIZE + b) + 1)
-    q_sum = tl.sum(mass, 0)
-    total = q_sum.to(tl.float64)
-    scale = total / tl.sum(held, 0).to(tl.float64)
-    ratio = held.to(tl.float64) / tl.maximum(mass, 1).to(tl.float64)
-    ratio = tl.maximum(ratio, tl.load(edges + b))
-    ratio = tl.minimum(ratio, tl.load(edges + SIZE + b))
-    ratio = tl.minimum(ratio * scale, N)
-    drafted = tl.cumsum(mass, 0)
-    below = tl.cumsum((ratio * mass.to(tl.float64)).to(tl.int64), 0).to(tl.float64) / total
-    ends = drafted.to(tl.float64) / total
-    above = (q_sum - drafted).to(tl.float64) / total
-    delta = tl.maximum(tl.max(_power(ends, power) - below, 0), 0.0)
-
-    first = tl.maximum(tl.sum((ends * ratio - below <= delta).to(tl.int32), 0), 1)
-    floor = (delta + _at(below, b, first - 1)) / tl.maximum(_at(ends, b, first - 1), _TINY)
-    floor = tl.maximum(floor, _at(ratio, b, first - 1))
-    floor = tl.where(first < SIZE, tl.minimum(floor, _at(ratio, b, first)), floor)
-    last = tl.sum((above * ratio + below <= 1.0 - delta).to(tl.int32), 0)
-    beyond = tl.where(last > 0, _at(above, b, last - 1), 1.0)
-    ceiling = (1.0 - _at(below, b, last - 1) - delta) / tl.maximum(beyond, _TINY)
-    ceiling = tl.maximum(ceiling, _at(ratio, b, last - 1))
-    ceiling = tl.minimum(ceiling, _at(ratio, b, tl.minimum(last, SIZE - 1)))
-    ceiling = tl.maximum(ceiling, floor)
-    last = tl.maximum(first, last)
-    ratio = tl.minimum(tl.maximum(ratio, floor), ceiling)
-
-    # one cell for all bins at the floor, and one for all at the ceiling; those between are empty
-    low, high = _at(drafted, b, first - 1), _at(drafted, b, last - 1)
-    stop = tl.minimum(tl.maximum(drafted, low), high)
-    stop = tl.where(b == SIZE - 1, q_sum, stop)
-    begin = tl.minimum(tl.maximum(drafted - mass, low), high)
-    begin = tl.where(b == 0, 0, begin)
-    ends = stop.to(tl.float64) / total
-    rise = _power(ends, power) - _power(begin.to(tl.float64) / total, power)
-    need = (((stop - begin).to(tl.float64) / total * ratio - rise) * _UNIT).to(tl.int64)
-    up, down = tl.cumsum(tl.maximum(need, 0), 0), tl.cumsum(tl.maximum(-need, 0), 0)
-    level = tl.where(n > 0, ratio / scale, 0.0)
-    low, high = tl.load(edges + b) * scale, tl.load(edges + SIZE + b) * scale
-    before = tl.where(b > 0, (drafted - mass).to(tl.float64) / total, 0.0)
-    least_w, most_w = (
-        power * _power(before, power - 1),
-        power * _power(drafted.to(tl.float64) / total, power - 1),
-    )
-    pure = (low >= floor) & (high <= ceiling) & ((low >= most_w) | (high <= least_w))
-    level = tl.where(pure & (n > 0), float("inf"), level)
-    levels += row * SIZE
-    plan += row * 2 * SIZE
-    sums += row * 2 * SIZE
-    tl.store(levels + b, level)
-    tl.store(plan + b, ratio)
-    tl.store(plan + SIZE + b, ends)
-    tl.store(sums + b, up)
-    tl.store(sums + SIZE + b, down)
-    top = tl.minimum(tl.sum(tl.maximum(need, 0), 0), tl.sum(tl.maximum(-need, 0), 0)) - 1
-    # what this program wrote is read below, by other threads of it
-    tl.debug_barrier()
-
-    p = _read(p_at + row * N, places, real)
-    q = _read(q_at + row * N, places, real)
-    own = _bin(_ratio(p, q), SIZE, SHIFT, OFFSET)
-    cell = tl.where(own >= last, SIZE - 1, tl.where(own < first, 0, own))
-    numbers += row * (3 * N + 2)
-    which = tl.load(numbers + places, mask=real, other=0.0)
-    move = tl.load(numbers + N + places, mask=real, other=0.0)
-    place = tl.load(numbers + 2 * N + places, mask=real, other=0.0)
-    partner = cell
-    for side in tl.static_range(2):
-        start = _before(sums + side * SIZE, cell)
-        width = tl.load(sums + side * SIZE + cell) - start
-        share = tl.minimum((which * width.to(tl.float64)).to(tl.int64), width - 1)
-        reached = _search(sums + (1 - side) * SIZE, tl.minimum(start + share, top), SIZE, STEPS)
-        partner = tl.where(width > 0, tl.minimum(reached, SIZE - 1).to(tl.int32), partner)
-    left, right = _before(plan + SIZE, cell), tl.load(plan + SIZE + cell)
-    here = _mean_of_powers(left, right, power)
-    there = _mean_of_powers(_before(plan + SIZE, partner), tl.load(plan + SIZE + partner), power)
-    gap = there - here
-    level = tl.load(levels + own)
-    own_ratio = p.to(tl.float64) / q.to(tl.float64) * scale
-    r = tl.where(level == float("inf"), own_ratio, tl.load(plan + cell))
-    chance = (r - here) / tl.where(gap == 0.0, _TINY, gap)
-    cell = tl.where(move < tl.minimum(tl.maximum(chance, 0.0), 1.0), partner, cell)
-    left = _before(plan + SIZE, cell)
-    score = tl.where(real, left + (tl.load(plan + SIZE + cell) - left) * place, -1.0)
-    best = tl.min(tl.where(score == tl.max(score, 0), places, WIDE), 0)
-
-    accept = tl.load(numbers + 3 * N)
-    keep = (accept * (q.to(tl.float64) * level) < p.to(tl.float64)) | (level == float("inf"))
-    keep = (_at(keep.to(tl.int32), places, best) > 0) & (n > 0)
-    tl.store(found + row, tl.where(keep, _at(token, places, best), -1))
-
-
-@triton.jit
-def _left(
-    p_row, q_row, levels, at, V, SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr
-):
-    """What y leaves of some tokens of p, in units."""
-    p, q = _read(p_row, at, at < V), _read(q_row, at, at < V)
-    level = tl.load(levels + _bin(_ratio(p, q), SIZE, SHIFT, OFFSET)) * _UNIT
-    left = p.to(tl.float64) * _UNIT - q.to(tl.float64) * level
-    return tl.maximum(left, 0.0).to(tl.int64)
-
-
-@triton.jit
-def weigh(
-    target, draft, levels, found, weights, V, TILES,
-    SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """What y leaves of each tile of p (TILES,), in units, in rows that reject."""
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if tl.load(found + row) < 0:
-        for tile in range(part, TILES, tl.num_programs(1)):
-            at = tile * TILE + tl.arange(0, TILE)
-            left = _left(
-                target + row * V, draft + row * V, levels + row * SIZE, at, V, SIZE, SHIFT, OFFSET
-            )
-            tl.store(weights + row * TILES + tile, tl.sum(left, 0))
-
-
-@triton.jit
-def replace(
-    target, draft, levels, found, weights, numbers, V, TILES, COUNT,
-    SIZE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
-    WIDE: tl.constexpr,
-):  # fmt: skip
-    """Draw a token from what y leaves of p, in rows that reject."""
-    row = tl.program_id(0).to(tl.int64)
-    if tl.load(found + row) < 0:
-        tiles = tl.arange(0, WIDE)
-        sums = tl.cumsum(tl.load(weights + row * TILES + tiles, mask=tiles < TILES, other=0), 0)
-        total = tl.max(sums, 0)
-        if total > 0:
-            uniform = tl.load(numbers + (row + 1) * COUNT - 1)
-            aim = tl.minimum((uniform * total.to(tl.float64)).to(tl.int64), total - 1)
-            tile = tl.sum((sums <= aim).to(tl.int32), 0)
-            aim -= _at(sums, tiles, tile - 1)
-            at = tile * TILE + tl.arange(0, TILE)
-            left = _left(
-                target + row * V, draft + row * V, levels + row * SIZE, at, V, SIZE, SHIFT, OFFSET
-            )
-            passed = tl.sum((tl.cumsum(left, 0) <= aim).to(tl.int32), 0)
-            tl.store(found + row, (tile * TILE + passed).to(tl.int64))
-        else:  # nothing is left, which rejects by rounding only: the likeliest token
-            highest, likeliest = _read(target + row * V, 0, V > 0), 0
-            for tile in range(0, TILES):
-                at = tile * TILE + tl.arange(0, TILE)
-                p = _read(target + row * V, at, at < V)
-                if tl.max(p, 0) > highest:
-                    highest, likeliest = tl.max(p, 0), tile * TILE + tl.argmax(p, 0)
-            tl.store(found + row, tl.cast(likeliest, tl.int64))
-
-
-def verify_on_gpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Verify rows as `otlp.batched.martingale` does, by four kernels.
+def verify_on_gpu(
+    rows: Rows, numbers: Tensor, temperatures: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Verify rows as `otlp.batched.martingale` does, by four kernels, or five from logits.
 
     Parameters
     ----------
     rows : Rows
-        As they were passed.
+        As they were passed; in place of p the target's logits, given temperatures.
     numbers : Tensor, shape (B, 3 N + 2), float64
+    temperatures : Tensor, shape (B,), float32, optional
 
     Returns
     -------
     tokens, accepted : Tensor, shape (B,)
     """
     width = rows.target.shape[1] + ARRAYS * SIZE
+    parts = (*rows[:3], numbers) if temperatures is None else (*rows[:3], numbers, temperatures)
     with torch.cuda.device_of(numbers):
-        (tokens,) = in_chunks(_verify_some, width, *rows, numbers)
+        (tokens,) = in_chunks(_verify_some, width, *parts)
     return tokens, is_drafted(rows, tokens)
 
 
-def _verify_some(target: Tensor, draft: Tensor, tokens: Tensor, *others: Tensor) -> tuple[Tensor]:
-    (batch, size), most, numbers = target.shape, tokens.shape[1], others[-1]
-    layout = layout_for(most)
-    bins, shape = layout.size, (layout.size, layout.shift, layout.offset)
+def _verify_some(
+    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor, *temperatures: Tensor
+) -> tuple[Tensor]:
+    (batch, size), most, layout = target.shape, tokens.shape[1], layout_for(tokens.shape[1])
+    shape, tiles = (layout.shift, layout.offset), triton.cdiv(size, TILE)
     found = numbers.new_empty(batch, dtype=torch.int64)
     if not batch:
         return (found,)
-    masses = torch.zeros((batch, bins, 2), dtype=torch.int64, device=numbers.device)
-    sums, plan = torch.empty_like(masses), numbers.new_empty((batch, 2, bins))
-    levels, edges = numbers.new_empty((batch, bins)), torch.stack(layout.edges(numbers.device))
-    tiles = triton.cdiv(size, TILE)
-    weights = found.new_empty((batch, tiles))
-    rows = target.contiguous(), draft.contiguous()
+    masses = torch.zeros((batch, SIZE, 2), dtype=torch.int64, device=numbers.device)
+    sums, plan = torch.empty_like(masses), numbers.new_empty((batch, 2, SIZE))
+    levels, weights = numbers.new_empty((batch, SIZE)), found.new_empty((batch, tiles))
+    edges = torch.stack(layout.edges(numbers.device))
+    rows, scales = (target.contiguous(), draft.contiguous()), None
+    for one in temperatures:
+        scales = numbers.new_empty((batch, 3), dtype=torch.float32)
+        normalise[batch,](rows[0], one.contiguous(), scales, size, TILE, **OPTIONS)
     grid = batch, max(1, min(tiles, PROGRAMS // batch))
     # PyTorch sees that tokens lie in the vocabulary, at which no kernel looks
     at = (row.gather(1, tokens.clamp(min=0)) for row in rows)
-    add_up[grid](*rows, masses, size, *shape, TILE, **OPTIONS)
+    add_up[grid](*rows, scales, masses, size, *shape, TILE, **OPTIONS)
     select[batch,](
-        *at, tokens.contiguous(), numbers, masses, edges, plan, sums, levels, found, most,
-        triton.next_power_of_2(most), bins, bins.bit_length(), *shape[1:], num_warps=WARPS,
-        **OPTIONS,
+        *at, scales, tokens.contiguous(), numbers, masses, edges, plan, sums, levels, found, most,
+        triton.next_power_of_2(most), *shape, num_warps=WARPS, **OPTIONS,
     )  # fmt: skip
-    weigh[grid](*rows, levels, found, weights, size, tiles, *shape, TILE, **OPTIONS)
+    weigh[grid](*rows, scales, levels, found, weights, size, tiles, *shape, TILE, **OPTIONS)
     replace[batch,](
-        *rows, levels, found, weights, numbers, size, tiles, numbers.shape[1], *shape, TILE,
+        *rows, scales, levels, found, weights, numbers, size, tiles, numbers.shape[1], *shape, TILE,
         triton.next_power_of_2(tiles), **OPTIONS,
     )  # fmt: skip
     return (found,)

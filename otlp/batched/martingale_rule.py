@@ -25,7 +25,7 @@ def martingale(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Verify n i.i.d. drafts a row, losslessly and with the optimal acceptance.
+    """Verify n i.i.d. drafts a row, losslessly and with the best acceptance.
 
     Parameters
     ----------
@@ -59,14 +59,18 @@ def martingale(
 
     Notes
     -----
-    One sort of p / q and some 50 passes over (B, V); float64 from the sort on.  The ratios are
-    rounded to the precision of the rows *before* the selection distribution y = q clip(ratio, c,
-    C) is fixed, so rounding costs acceptance (below 1e-7 in float32) and no losslessness.  Rows
-    are worked on in chunks of 2^22 entries, or of one row if that has more: it takes about 14
-    float64 arrays of a chunk, 0.5 GiB, beside the input, whatever B is.
+    p and q of a row are read once to add them up in 2,048 bins of p / q, and once more if the
+    selected draft is rejected.  The plan is that of `otlp.solvers.Martingale` on the bins.  Where
+    tokens of different ratios share a bin, some acceptance may be lost: at most 2^-8, and on the
+    built-in capture less than 1e-6 (see `otlp.batched.acceptance`).  The output is exact however
+    many tokens share a bin.
 
-    The plan is that of `otlp.solvers.Martingale`, but that tokens whose ratios are equal in the
-    precision of the rows are ordered by token.
+    All sums are of integers, in units of 2^-60.  So for the same random numbers a row gives the
+    same token in every batch and in every run (engines call this batch invariance).
+
+    On a CPU and on a GPU of NVIDIA the function runs as kernels, and in compiled code and elsewhere
+    as PyTorch's operations: see `otlp.batched.supports_kernels`.  PyTorch's operations work on
+    chunks of 2^22 entries (2^18 on a CPU) or of one row, beside some 0.3 GiB.
 
     Examples
     --------

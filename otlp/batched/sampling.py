@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from otlp.batched.checks import (
+    FLOATS,
+    check_devices,
     check_distribution,
     check_enough,
     check_floats,
@@ -30,22 +32,23 @@ MOST_DRAFTS = 100_000_000
 """Of a row in one call."""
 
 
-def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
+def softmax(logits: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """Turn logits into probabilities, in float32 (float64 for float64 logits).
 
     Parameters
     ----------
     logits : Tensor, shape (..., V)
         Logits in float16, bfloat16, float32 or float64; minus infinity masks a token.
-    temperature : float
-        Divides the logits; finite and greater than 0.
+    temperature : float or Tensor, shape (...)
+        Divides the logits, of all rows or of each; finite and greater than 0.
 
     Returns
     -------
     Tensor, shape (..., V)
         The drafts must be sampled from these very numbers.  A row that holds NaN or plus
-        infinity, or whose tokens are all masked, becomes NaN, which `sample` and the verifiers
-        refuse: this function does not wait for the device.
+        infinity, or whose tokens are all masked, or whose own temperature is not greater than 0,
+        becomes NaN, which `sample` and the verifiers refuse: this function does not wait for the
+        device.
 
     Raises
     ------
@@ -60,20 +63,58 @@ def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
     [[0.5, 0.5]]
     """
     check_floats(logits, "logits")
+    kind = torch.promote_types(logits.dtype, torch.float32)
+    divisor: float | Tensor
+    if isinstance(temperature, Tensor):
+        wide, divisor = logits.to(kind), temperatures_of(temperature, logits)[..., None]
+    else:
+        limits, divisor = torch.finfo(kind), check_temperature(temperature)
+        wide = logits.to(kind if limits.tiny <= divisor <= limits.max else torch.float64)
+    # below the largest entry nothing overflows but to minus infinity, whatever the temperature
+    lowered = wide - wide.amax(-1, keepdim=True)
+    return torch.softmax(lowered / divisor, dim=-1).to(kind)
+
+
+def temperatures_of(temperature: float | Tensor, logits: Tensor) -> Tensor:
+    """The temperature of each row of logits (..., V), float32; NaN where it is not above 0.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no number greater than 0, or no floating tensor of the shape (...) on one device
+        with the logits.
+    """
+    if not isinstance(temperature, Tensor):
+        return logits.new_full(
+            logits.shape[:-1], check_temperature(temperature), dtype=torch.float32
+        )
+    if temperature.dtype not in FLOATS or temperature.shape != logits.shape[:-1]:
+        raise InvalidInputError(
+            f"temperature has shape {tuple(temperature.shape)} and type {temperature.dtype}: it "
+            f"must be a number, or a floating tensor of shape {tuple(logits.shape[:-1])}"
+        )
+    check_devices(temperature=temperature, logits=logits)
+    wide = temperature.detach().float()
+    return wide.where((wide > 0) & wide.isfinite(), torch.nan)
+
+
+def check_temperature(temperature: object) -> float:
+    """The temperature as a float.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no finite number greater than 0.
+    """
     number = isinstance(temperature, Real) and not isinstance(temperature, bool)
     if isinstance(temperature, np.floating):
         temperature = float(temperature)
-    if not (number and 0.0 < temperature <= sys.float_info.max):
+    if not (number and 0.0 < temperature <= sys.float_info.max):  # type: ignore[operator]
         raise InvalidInputError(
             f"temperature is {temperature!r}: it must be a number, finite and greater than 0 "
             "(for greedy decoding use a point mass on the arg max)"
         )
-    kind = torch.promote_types(logits.dtype, torch.float32)
-    limits = torch.finfo(kind)
-    wide = logits.to(kind if limits.tiny <= temperature <= limits.max else torch.float64)
-    # below the largest entry nothing overflows but to minus infinity, whatever the temperature
-    lowered = wide - wide.amax(-1, keepdim=True)
-    return torch.softmax(lowered / float(temperature), dim=-1).to(kind)
+    return float(temperature)  # type: ignore[arg-type]
 
 
 def sample(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from otlp.errors import InvalidInputError
 from tests.processes import run_python
 
 torch = pytest.importorskip("torch")
@@ -73,6 +74,61 @@ def test_the_kernels_of_the_gpu(vocab_size: int, most: int, dtype) -> None:
     assert_alike(verify_on_gpu, *random_rows(8, vocab_size, most, dtype, seed=most))
 
 
+@needs_triton
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_kernels_of_the_gpu_from_logits(dtype) -> None:
+    """Rows of three temperatures, some of their tokens masked: the tokens of their softmax."""
+    from otlp.batched.martingale_on_gpu import verify_on_gpu
+
+    p, q, tokens, numbers = random_rows(12, 3000, 3, torch.float32, seed=9)
+    logits = (p.log() + 3.0).to(dtype)
+    temperature = torch.tensor([0.5, 1.0, 1.7]).repeat(4)
+    rows = prepare(logits, q, tokens, validate=False)
+    found, accepted = verify_on_gpu(rows, numbers, temperature)
+    wanted = batched.martingale(batched.softmax(logits, temperature), q, tokens, numbers)
+    assert torch.equal(found, wanted[0]) and torch.equal(accepted, wanted[1])
+
+
+# --- from logits ----------------------------------------------------------------------------------
+
+
+def test_logits_are_verified_as_their_softmax() -> None:
+    p, q, tokens, numbers = random_rows(50, 300, 3, torch.float32, seed=10)
+    logits = p.log()
+    temperature = torch.linspace(0.3, 2.0, 50)
+    for given in (0.7, temperature, temperature.double()):
+        found = batched.martingale_from_logits(logits, q, tokens, numbers, temperature=given)
+        wanted = batched.martingale(batched.softmax(logits, given), q, tokens, numbers)
+        assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    each = torch.stack([batched.softmax(logits[row], float(temperature[row])) for row in range(50)])
+    assert (batched.softmax(logits, temperature) - each).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 0.0}, "temperature is 0.0: it must be a number"),
+        ({"temperature": torch.ones(3)}, r"temperature has shape \(3,\) and type torch.float32"),
+        (
+            {"temperature": torch.ones(2).long()},
+            "type torch.int64: it must be a number",
+        ),
+        ({"temperature": torch.tensor([1.0, 0.0])}, "temperature row 1 must be finite and greater"),
+        ({"temperature": torch.tensor([-1.0, 1.0])}, "temperature row 0 must be finite"),
+        ({"target_logits": torch.zeros(2, 5)}, r"target_logits has shape \(2, 5\): it must be"),
+        ({"target_logits": torch.full((2, 4), -torch.inf)}, "row 0: its largest entry is -inf"),
+        ({"target_logits": torch.full((2, 4), torch.nan)}, "row 0: its largest entry is nan"),
+        ({"target_logits": torch.full((2, 4), torch.inf)}, "row 0: its largest entry is inf"),
+    ],
+)
+def test_bad_logits_and_temperatures_are_named(change, message: str) -> None:
+    rows = torch.full((2, 4), 0.25)
+    given = {"target_logits": rows, "draft": rows, "draft_tokens": torch.tensor([[0], [1]])}
+    with pytest.raises(InvalidInputError, match=message):
+        batched.martingale_from_logits(**given | change)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("form", ["cpu", pytest.param("gpu", marks=SLOWLY)])
@@ -92,7 +148,6 @@ def test_degenerate_rows(form: str, dtype) -> None:
 def test_a_row_is_verified_alike_beside_every_other() -> None:
     """One row alone, and in batches of 2 to 64, in one thread and in two: 10,000 times."""
     p, q, tokens, numbers = random_rows(64, 500, 4, torch.float32, seed=5)
-    rows = [(p[row : row + 1], q[row : row + 1], tokens[row : row + 1]) for row in range(64)]
     generator, seen, threads = torch.Generator().manual_seed(6), 0, torch.get_num_threads()
     try:
         while seen < 10_000:
@@ -102,7 +157,8 @@ def test_a_row_is_verified_alike_beside_every_other() -> None:
             torch.set_num_threads(1 + seen % 2)
             together, _ = batched.martingale(p[some], q[some], tokens[some], numbers[some])
             for row, token in zip(some.tolist(), together.tolist(), strict=True):
-                alone, _ = batched.martingale(*rows[row], numbers[row : row + 1])
+                one = slice(row, row + 1)
+                alone, _ = batched.martingale(p[one], q[one], tokens[one], numbers[one])
                 assert int(alone) == token
             seen += size
     finally:
@@ -165,7 +221,7 @@ def test_kernels_compile_for_gpus_and_fit_in_registers(tmp_path: Path) -> None:
     given = ["--drafts", "4", "--dtypes", "float32,bfloat16", "--gpus", "80,90"]
     run_python("bench/gpu_kernels.py", *given, "--json", path)
     rows = json.loads(path.read_text())
-    assert len(rows) == 4 * 2 * 2, version("triton")
+    assert len(rows) == (4 + 5) * 2 * 2, version("triton")
     for row in rows:
         assert row["spilled"] == 0 and row["shared"] < 65_536, row
     read = {(row["kernel"], row["rows"]): row["x one read"] for row in rows}

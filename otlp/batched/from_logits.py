@@ -1,0 +1,86 @@
+"""The `martingale` rule where the target is given by logits, as a model returns them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from otlp.batched.checks import check_devices, check_floats, check_logits, reads_values
+from otlp.batched.kernels import supports_kernels
+from otlp.batched.martingale_rule import martingale
+from otlp.batched.rows import prepare
+from otlp.batched.sampling import softmax, temperatures_of, uniforms
+from otlp.errors import InvalidInputError
+
+
+def martingale_from_logits(
+    target_logits: Tensor,
+    draft: Tensor,
+    draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    temperature: float | Tensor = 1.0,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Verify n i.i.d. drafts a row, given the target's logits.
+
+    The output follows `otlp.batched.softmax` of the logits as that of `otlp.batched.martingale`
+    follows p.  Where kernels of a GPU run, p is worked out in float32 wherever it is read, and
+    never stored.  The last digit of p may differ there, and with it, seldom, a token.
+
+    Parameters
+    ----------
+    target_logits : Tensor, shape (B, V)
+        In float16, bfloat16, float32 or float64; minus infinity masks a token.
+    draft : Tensor, shape (B, V)
+        Probabilities q.  They are not given by logits: q must be the very numbers that the drafts
+        were sampled from.
+    draft_tokens, generator, validate
+        As for `otlp.batched.martingale`.
+    temperature : float or Tensor, shape (B,)
+        Divides the logits, of all rows or of each; finite and greater than 0.
+
+    Returns
+    -------
+    tokens, accepted : Tensor, shape (B,)
+        As of `otlp.batched.martingale`.
+
+    Raises
+    ------
+    InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
+        On bad input, naming the argument and the row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> target_logits, draft_logits = torch.randn(2, 4, 100, generator=generator)
+    >>> draft = batched.softmax(draft_logits)
+    >>> drafts = batched.sample(draft, 2, generator)
+    >>> temperature = torch.tensor([0.5, 0.7, 1.0, 1.0])
+    >>> tokens, accepted = batched.martingale_from_logits(
+    ...     target_logits, draft, drafts, generator, temperature=temperature
+    ... )
+    >>> tokens.shape
+    torch.Size([4])
+    """
+    check_floats(target_logits, "target_logits", 2)
+    rows = prepare(draft, draft, draft_tokens, validate)
+    if target_logits.shape != draft.shape:
+        raise InvalidInputError(
+            f"target_logits has shape {tuple(target_logits.shape)}: it must be that of draft, "
+            f"{tuple(draft.shape)}"
+        )
+    check_devices(target_logits=target_logits, draft=draft)
+    divisors = temperatures_of(temperature, target_logits)
+    if reads_values(validate, target_logits):
+        check_logits(target_logits, divisors)
+    device = target_logits.device
+    if device.type == "cpu" or torch.compiler.is_compiling() or not supports_kernels(device):
+        target = softmax(target_logits.detach(), temperature)
+        return martingale(target, draft, draft_tokens, generator, validate=False)
+    from otlp.batched.martingale_on_gpu import verify_on_gpu
+
+    numbers = uniforms(draft_tokens, generator, validate=validate)
+    return verify_on_gpu(rows._replace(target=target_logits.detach()), numbers, divisors)

@@ -1,0 +1,308 @@
+"""Triton kernels of the `martingale` rule: what `martingale_rule` does in PyTorch, on a GPU.
+
+p and q of a row are added up by bins, in integers; one program a row makes the plan, selects a
+draft and accepts it or not; where it does not, what y leaves of p is weighed and a token drawn.
+`add_up` and `weigh` cut a row into parts, so that a few rows occupy a GPU as well as many: sums of
+integers are the same however a row is cut.  In place of p there may be logits: given scales, p is
+worked out anew wherever it is read.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from otlp.batched.numerics import TINY
+from otlp.batched.ratio_bins import SIZE, UNIT
+
+_TINY, _UNIT, _SIZE = tl.constexpr(TINY), tl.constexpr(UNIT), tl.constexpr(SIZE)
+_STEPS = tl.constexpr(SIZE.bit_length())
+
+
+@triton.jit
+def _ratio(p, q):
+    """The ratio p / q, rounded once, as PyTorch has it."""
+    if p.dtype == tl.float64:
+        ratio = (p / q).to(tl.float32)
+    else:
+        ratio = tl.div_rn(p, q)
+    return ratio
+
+
+@triton.jit
+def _bin(ratio, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
+    bits = ratio.to(tl.int32, bitcast=True)
+    return tl.minimum(tl.maximum((bits >> SHIFT) - OFFSET, 0), _SIZE - 1)
+
+
+@triton.jit
+def _read(row, at, inside):
+    """Entries of a row; half precision becomes float32, without rounding."""
+    values = tl.load(row + at, mask=inside, other=0.0)
+    if values.dtype != tl.float64:
+        values = values.to(tl.float32)
+    return values
+
+
+@triton.jit
+def _wanted(row, at, inside, scales):
+    """Entries of a row of p: as stored or, given scales, from logits in float32."""
+    if scales is None:
+        p = _read(row, at, inside)
+    else:
+        logits = tl.load(row + at, mask=inside, other=float("-inf")).to(tl.float32)
+        p = tl.exp((logits - tl.load(scales)) * tl.load(scales + 1)) * tl.load(scales + 2)
+    return p
+
+
+@triton.jit
+def normalise(logits, temperatures, scales, V, TILE: tl.constexpr):
+    """What makes a row of logits probabilities: the largest, 1 / temperature and 1 / the sum."""
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * V
+    slope = 1.0 / tl.load(temperatures + row)
+    highest = tl.full([TILE], float("-inf"), tl.float32)
+    for start in range(0, V, TILE):
+        at = start + tl.arange(0, TILE)
+        here = tl.load(logits + at, mask=at < V, other=float("-inf")).to(tl.float32)
+        highest = tl.maximum(highest, here)
+    top, total = tl.max(highest, 0), tl.zeros([TILE], tl.float32)
+    for start in range(0, V, TILE):
+        at = start + tl.arange(0, TILE)
+        here = tl.load(logits + at, mask=at < V, other=float("-inf")).to(tl.float32)
+        total += tl.exp((here - top) * slope)
+    tl.store(scales + 3 * row, top)
+    tl.store(scales + 3 * row + 1, slope)
+    tl.store(scales + 3 * row + 2, 1.0 / tl.sum(total, 0))
+
+
+@triton.jit
+def _of_row(scales, row):
+    if scales is not None:
+        scales += 3 * row
+    return scales
+
+
+@triton.jit
+def add_up(
+    target, draft, scales, masses, V,
+    SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Masses of p and q in the bins of a row (_SIZE, 2), in units."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    for start in range(part * TILE, V, tl.num_programs(1) * TILE):
+        at = start + tl.arange(0, TILE)
+        p = _wanted(target + row * V, at, at < V, _of_row(scales, row))
+        q = _read(draft + row * V, at, at < V)
+        to = masses + 2 * (row * _SIZE + _bin(_ratio(p, q), SHIFT, OFFSET))
+        p_units = (p.to(tl.float64) * _UNIT).to(tl.int64)
+        q_units = (q.to(tl.float64) * _UNIT).to(tl.int64)
+        tl.atomic_add(to, p_units, mask=p_units > 0, sem="relaxed")
+        tl.atomic_add(to + 1, q_units, mask=q_units > 0, sem="relaxed")
+
+
+@triton.jit
+def _power(base, n):
+    found = tl.where((n & 1) > 0, base, 1.0)
+    rest = n >> 1
+    while rest > 0:
+        base = base * base
+        found = tl.where((rest & 1) > 0, found * base, found)
+        rest = rest >> 1
+    return found
+
+
+@triton.jit
+def _at(values, places, place):
+    """One of some values; 0 where there is none at this place."""
+    return tl.sum(tl.where(places == place, values, 0), 0)
+
+
+@triton.jit
+def _before(prefix, place):
+    """A prefix sum in memory, just before some places."""
+    return tl.load(prefix + place - 1, mask=place > 0, other=0)
+
+
+@triton.jit
+def _search(prefix, level):
+    """How many prefix sums in memory are at most so large."""
+    found = tl.zeros_like(level)
+    for step in tl.static_range(_STEPS):
+        further = found + (_SIZE >> step)
+        below = tl.load(prefix + further - 1, mask=further <= _SIZE, other=level) <= level
+        found = tl.where(below & (further <= _SIZE), further, found)
+    return found
+
+
+@triton.jit
+def _mean_of_powers(left, right, n):
+    mean = left * 0.0 + 1.0
+    power = left
+    for _ in range(1, n):
+        mean = mean * right + power
+        power = power * left
+    return mean
+
+
+@triton.jit
+def select(
+    p_at, q_at, scales, tokens, numbers, masses, edges, plan, sums, levels, found,
+    N: tl.constexpr, WIDE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
+    """Make a row's plan, select a draft, and find its token or, if it is rejected, -1."""
+    row = tl.program_id(0).to(tl.int64)
+    places = tl.arange(0, WIDE)
+    token = tl.load(tokens + row * N + places, mask=places < N, other=-1)
+    real = token >= 0
+    n = tl.sum(real.to(tl.int64), 0)
+    # a row without drafts selects nothing
+    power = tl.maximum(n, 1)
+
+    b = tl.arange(0, _SIZE)
+    held = tl.load(masses + 2 * (row * _SIZE + b))
+    mass = tl.load(masses + 2 * (row * _SIZE + b) + 1)
+    q_sum = tl.sum(mass, 0)
+    total = q_sum.to(tl.float64)
+    scale = total / tl.sum(held, 0).to(tl.float64)
+    ratio = held.to(tl.float64) / tl.maximum(mass, 1).to(tl.float64)
+    ratio = tl.maximum(ratio, tl.load(edges + b))
+    ratio = tl.minimum(ratio, tl.load(edges + _SIZE + b))
+    ratio = tl.minimum(ratio * scale, N)
+    drafted = tl.cumsum(mass, 0)
+    below = tl.cumsum((ratio * mass.to(tl.float64)).to(tl.int64), 0).to(tl.float64) / total
+    ends = drafted.to(tl.float64) / total
+    above = (q_sum - drafted).to(tl.float64) / total
+    delta = tl.maximum(tl.max(_power(ends, power) - below, 0), 0.0)
+
+    first = tl.maximum(tl.sum((ends * ratio - below <= delta).to(tl.int32), 0), 1)
+    floor = (delta + _at(below, b, first - 1)) / tl.maximum(_at(ends, b, first - 1), _TINY)
+    floor = tl.maximum(floor, _at(ratio, b, first - 1))
+    floor = tl.where(first < _SIZE, tl.minimum(floor, _at(ratio, b, first)), floor)
+    last = tl.sum((above * ratio + below <= 1.0 - delta).to(tl.int32), 0)
+    beyond = tl.where(last > 0, _at(above, b, last - 1), 1.0)
+    ceiling = (1.0 - _at(below, b, last - 1) - delta) / tl.maximum(beyond, _TINY)
+    ceiling = tl.maximum(ceiling, _at(ratio, b, last - 1))
+    ceiling = tl.minimum(ceiling, _at(ratio, b, tl.minimum(last, _SIZE - 1)))
+    ceiling = tl.maximum(ceiling, floor)
+    last = tl.maximum(first, last)
+    ratio = tl.minimum(tl.maximum(ratio, floor), ceiling)
+
+    # one cell for all bins at the floor, and one for all at the ceiling; those between are empty
+    low, high = _at(drafted, b, first - 1), _at(drafted, b, last - 1)
+    stop = tl.minimum(tl.maximum(drafted, low), high)
+    stop = tl.where(b == _SIZE - 1, q_sum, stop)
+    begin = tl.minimum(tl.maximum(drafted - mass, low), high)
+    begin = tl.where(b == 0, 0, begin)
+    ends = stop.to(tl.float64) / total
+    rise = _power(ends, power) - _power(begin.to(tl.float64) / total, power)
+    need = (((stop - begin).to(tl.float64) / total * ratio - rise) * _UNIT).to(tl.int64)
+    up, down = tl.cumsum(tl.maximum(need, 0), 0), tl.cumsum(tl.maximum(-need, 0), 0)
+    level = tl.where(n > 0, ratio / scale, 0.0)
+    low, high = tl.load(edges + b) * scale, tl.load(edges + _SIZE + b) * scale
+    before = tl.where(b > 0, (drafted - mass).to(tl.float64) / total, 0.0)
+    least_w, most_w = (
+        power * _power(before, power - 1),
+        power * _power(drafted.to(tl.float64) / total, power - 1),
+    )
+    pure = (low >= floor) & (high <= ceiling) & ((low >= most_w) | (high <= least_w))
+    level = tl.where(pure & (n > 0), float("inf"), level)
+    levels += row * _SIZE
+    plan += row * 2 * _SIZE
+    sums += row * 2 * _SIZE
+    tl.store(levels + b, level)
+    tl.store(plan + b, ratio)
+    tl.store(plan + _SIZE + b, ends)
+    tl.store(sums + b, up)
+    tl.store(sums + _SIZE + b, down)
+    top = tl.minimum(tl.sum(tl.maximum(need, 0), 0), tl.sum(tl.maximum(-need, 0), 0)) - 1
+    # what this program wrote is read below, by other threads of it
+    tl.debug_barrier()
+
+    p = _wanted(p_at + row * N, places, real, _of_row(scales, row))
+    q = _read(q_at + row * N, places, real)
+    own = _bin(_ratio(p, q), SHIFT, OFFSET)
+    cell = tl.where(own >= last, _SIZE - 1, tl.where(own < first, 0, own))
+    numbers += row * (3 * N + 2)
+    which = tl.load(numbers + places, mask=real, other=0.0)
+    move = tl.load(numbers + N + places, mask=real, other=0.0)
+    place = tl.load(numbers + 2 * N + places, mask=real, other=0.0)
+    partner = cell
+    for side in tl.static_range(2):
+        start = _before(sums + side * _SIZE, cell)
+        width = tl.load(sums + side * _SIZE + cell) - start
+        share = tl.minimum((which * width.to(tl.float64)).to(tl.int64), width - 1)
+        reached = _search(sums + (1 - side) * _SIZE, tl.minimum(start + share, top))
+        partner = tl.where(width > 0, tl.minimum(reached, _SIZE - 1).to(tl.int32), partner)
+    left, right = _before(plan + _SIZE, cell), tl.load(plan + _SIZE + cell)
+    here = _mean_of_powers(left, right, power)
+    there = _mean_of_powers(_before(plan + _SIZE, partner), tl.load(plan + _SIZE + partner), power)
+    gap = there - here
+    level = tl.load(levels + own)
+    own_ratio = p.to(tl.float64) / q.to(tl.float64) * scale
+    r = tl.where(level == float("inf"), own_ratio, tl.load(plan + cell))
+    chance = (r - here) / tl.where(gap == 0.0, _TINY, gap)
+    cell = tl.where(move < tl.minimum(tl.maximum(chance, 0.0), 1.0), partner, cell)
+    left = _before(plan + _SIZE, cell)
+    score = tl.where(real, left + (tl.load(plan + _SIZE + cell) - left) * place, -1.0)
+    best = tl.min(tl.where(score == tl.max(score, 0), places, WIDE), 0)
+
+    accept = tl.load(numbers + 3 * N)
+    keep = (accept * (q.to(tl.float64) * level) < p.to(tl.float64)) | (level == float("inf"))
+    keep = (_at(keep.to(tl.int32), places, best) > 0) & (n > 0)
+    tl.store(found + row, tl.where(keep, _at(token, places, best), -1))
+
+
+@triton.jit
+def _left(target, draft, scales, levels, row, at, V, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
+    """What y leaves of some tokens of p, in units."""
+    p = _wanted(target + row * V, at, at < V, _of_row(scales, row))
+    q = _read(draft + row * V, at, at < V)
+    level = tl.load(levels + row * _SIZE + _bin(_ratio(p, q), SHIFT, OFFSET)) * _UNIT
+    left = p.to(tl.float64) * _UNIT - q.to(tl.float64) * level
+    return tl.maximum(left, 0.0).to(tl.int64)
+
+
+@triton.jit
+def weigh(
+    target, draft, scales, levels, found, weights, V, TILES,
+    SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """What y leaves of each tile of p (TILES,), in units, in rows that reject."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if tl.load(found + row) < 0:
+        for tile in range(part, TILES, tl.num_programs(1)):
+            at = tile * TILE + tl.arange(0, TILE)
+            left = _left(target, draft, scales, levels, row, at, V, SHIFT, OFFSET)
+            tl.store(weights + row * TILES + tile, tl.sum(left, 0))
+
+
+@triton.jit
+def replace(
+    target, draft, scales, levels, found, weights, numbers, V, TILES, COUNT,
+    SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Draw a token from what y leaves of p, in rows that reject."""
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(found + row) < 0:
+        tiles = tl.arange(0, WIDE)
+        sums = tl.cumsum(tl.load(weights + row * TILES + tiles, mask=tiles < TILES, other=0), 0)
+        total = tl.max(sums, 0)
+        if total > 0:
+            uniform = tl.load(numbers + (row + 1) * COUNT - 1)
+            aim = tl.minimum((uniform * total.to(tl.float64)).to(tl.int64), total - 1)
+            tile = tl.sum((sums <= aim).to(tl.int32), 0)
+            aim -= _at(sums, tiles, tile - 1)
+            at = tile * TILE + tl.arange(0, TILE)
+            left = _left(target, draft, scales, levels, row, at, V, SHIFT, OFFSET)
+            passed = tl.sum((tl.cumsum(left, 0) <= aim).to(tl.int32), 0)
+            tl.store(found + row, (tile * TILE + passed).to(tl.int64))
+        else:  # nothing is left, which rejects by rounding only: the likeliest token
+            highest, likeliest = 0.0, 0
+            for tile in range(0, TILES):
+                at = tile * TILE + tl.arange(0, TILE)
+                p = _wanted(target + row * V, at, at < V, _of_row(scales, row)).to(tl.float32)
+                if tl.max(p, 0) > highest:
+                    highest, likeliest = tl.max(p, 0), tile * TILE + tl.argmax(p, 0)
+            tl.store(found + row, tl.cast(likeliest, tl.int64))
