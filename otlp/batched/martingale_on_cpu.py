@@ -302,11 +302,11 @@ def _draw_residual(
     block = int(np.searchsorted(sums, aim, side="right"))
     _weigh(p, q, level, bins, BLOCK * block, weights)
     aim -= sums[block - 1] if block else 0
-    x = 0
-    while aim >= weights[x]:
+    x, last = 0, p.size - 1 - BLOCK * block  # rows of NaN, unless looked at, may lead beyond
+    while x < min(BLOCK - 1, last) and aim >= weights[x]:
         aim -= weights[x]
         x += 1
-    return BLOCK * block + x
+    return BLOCK * block + min(x, last)
 
 
 @compiled(error_model="numpy")

@@ -76,6 +76,26 @@ def test_the_kernels_of_the_gpu(vocab_size: int, most: int, dtype) -> None:
 
 @needs_triton
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_row_on_the_gpu_is_verified_alike_however_it_is_cut(monkeypatch) -> None:
+    """In one part and in as many as it has tiles, alone and beside others."""
+    from otlp.batched import martingale_on_gpu
+
+    p, q, tokens, numbers = random_rows(6, 9000, 4, torch.float32, seed=12)
+    rows = prepare(p, q, tokens, validate=False)
+    found = []
+    for programs in (1, 12, 1024):
+        monkeypatch.setattr(martingale_on_gpu, "PROGRAMS", programs)
+        found.append(martingale_on_gpu.verify_on_gpu(rows, numbers)[0])
+    assert all(torch.equal(one, found[0]) for one in found)
+    for row in range(6):
+        some = slice(row, row + 1)
+        alone = prepare(p[some], q[some], tokens[some], validate=False)
+        token, _ = martingale_on_gpu.verify_on_gpu(alone, numbers[some])
+        assert int(token) == int(found[0][row])
+
+
+@needs_triton
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernels_of_the_gpu_from_logits(dtype) -> None:
     """Rows of three temperatures, some of their tokens masked: the tokens of their softmax."""
@@ -186,6 +206,19 @@ def test_tokens_beyond_the_vocabulary_are_not_read() -> None:
     for form in (batched.martingale, batched.speculative_sampling):
         with pytest.raises(RuntimeError, match="out of bounds"):
             form(rows, rows, torch.tensor([[9, 1]]), validate=False)
+
+
+@pytest.mark.parametrize("size", [5, 512, 1025])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e30])
+def test_rows_that_are_not_looked_at_lead_nowhere_beyond(size: int, value: float) -> None:
+    """Where values are not looked at, tokens are wrong but lie in the vocabulary."""
+    generator = torch.Generator().manual_seed(size)
+    rows = torch.rand(40, size, generator=generator)
+    rows[:, ::3] = value
+    tokens = torch.randint(0, size, (40, 3), generator=generator)
+    for target, draft in product((rows, rows.nan_to_num(0.1, 0.1).clamp(0, 1) / size), repeat=2):
+        found, _ = batched.martingale(target, draft, tokens, generator, validate=False)
+        assert 0 <= int(found.min()) and int(found.max()) < size
 
 
 # --- where there are kernels --------------------------------------------------------------------
