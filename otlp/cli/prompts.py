@@ -106,7 +106,8 @@ def model_options(limit: int | None) -> Decorator:
         click.option(
             "--draft",
             default=TRAINED_PAIR[1],
-            help="A model; smollm2-draft; ngram or ngram:FILE, counted in the text or a file too; "
+            help="A model; smollm2-draft; skip:7,8, the target without its layers 7 and 8, or "
+            "skip:7,8@NAME; ngram or ngram:FILE, counted in the text or a file too; "
             "lookup; a mixture such as 0.7*trained:draft+0.3*ngram; or any of these behind "
             "copying:, which copies where the text repeats itself.",
         ),

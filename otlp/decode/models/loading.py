@@ -29,6 +29,9 @@ SMOLLM2_DRAFT = "smollm2-draft"
 COPYING = "copying:"
 """What stands before the name of a draft that copies, too."""
 
+SKIP = "skip:"
+"""What stands before the layers that a draft leaves out of its target, or of a model behind @."""
+
 CORPUS = "ngram:"
 """What stands before the name of a file that n-grams are counted in."""
 
@@ -180,10 +183,12 @@ def load_draft(
     ----------
     source : str
         A network as in `load_model`; ``"smollm2-draft"``, or the folder of another draft that
-        shares its target's embedding; ``"ngram"``, n-grams of the text so far; ``"ngram:FILE"``,
-        also of a text file; ``"lookup"``, which copies from the text so far; a mixture such as
-        ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given; or any of these
-        behind ``"copying:"``, which then copies where the text repeats itself: see `Copying`.
+        shares its target's embedding; ``"skip:7,8"``, the target without its layers 7 and 8, or
+        ``"skip:7,8@NAME"``, another model without them; ``"ngram"``, n-grams of the text so far;
+        ``"ngram:FILE"``, also of a text file; ``"lookup"``, which copies from the text so far; a
+        mixture such as ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given; or
+        any of these behind ``"copying:"``, which then copies where the text repeats itself.  See
+        `skip_layers` and `Copying`.
     target : HuggingFaceModel
         Whose tokens are drafted.  Where it and a network are padded to different widths, both keep
         the narrower from here on, and a warning says so.
@@ -232,6 +237,9 @@ def parts_of(source: str) -> list[str]:
     parts = _parts(source)
     if len(parts) > 1:
         return [name for part in parts for name in parts_of(part.rpartition("*")[2])]
+    if source.startswith(SKIP):
+        name = source.partition("@")[2]
+        return [find_model(name)] if name else []
     name = source.removeprefix(CORPUS)
     return [name if name in ("lookup", "ngram") or name != source else find_model(name)]
 
@@ -259,6 +267,8 @@ def _drafting_model(
             raise InvalidInputError(f"cannot read the corpus {file}: {reason}") from error
         corpus = target.encode(text, "the corpus")
         return NGram(target.vocab_size, corpus=corpus, sampling=sampling, name=source)
+    if source.startswith(SKIP):
+        return _skipping(source, target, device, dtype, sampling)
     from otlp.decode.models.frequent_draft import load_frequent_draft
 
     folder = find_model(source)
@@ -274,6 +284,27 @@ def _drafting_model(
     cut_padding(network, target)
     check_tokenizers(network, target)
     return network
+
+
+def _skipping(
+    source: str, target: HuggingFaceModel, device: str, dtype: str, sampling: Sampling | None
+) -> HuggingFaceModel:
+    from otlp.decode.models.skipped_layers import skip_layers
+
+    listed, at, name = source.removeprefix(SKIP).partition("@")
+    try:
+        layers = [int(layer) for layer in listed.split(",")]
+    except ValueError:
+        raise InvalidInputError(
+            f"the draft {source!r} must list numbers of layers, as in skip:7,8 or skip:7,8@NAME, "
+            f"got {listed!r}"
+        ) from None
+    if not at:
+        return skip_layers(target, layers, sampling)
+    whole = load_model(name, device=device, dtype=dtype, sampling=sampling)
+    cut_padding(whole, target)
+    check_tokenizers(whole, target)
+    return skip_layers(whole, layers, sampling)
 
 
 def find_model(source: str) -> str:
@@ -316,7 +347,9 @@ def find_model(source: str) -> str:
 
 def _files(source: str) -> _Files | None:
     """The vocabulary of a network's folder, without its weights; None if the source is no such."""
-    if not is_network(source) or source.endswith(".gguf") or source == SMOLLM2:
+    if source == SMOLLM2 or source.startswith(SKIP) or source.endswith(".gguf"):
+        return None
+    if not is_network(source):
         return None
     try:
         import transformers
