@@ -72,7 +72,9 @@ def main(
     target: str, prompts: str, tokens: int, layers: int, seed: int, json_path: Path | None
 ) -> None:
     model = load_model(target)
-    encoded = [torch.tensor(ids)[None] for ids in encode_prompts(model, read_prompts(prompts, None))]
+    encoded = [
+        torch.tensor(ids)[None] for ids in encode_prompts(model, read_prompts(prompts, None))
+    ]
     starts = [one.shape[1] for one in encoded]
     texts = texts_of(model.model, encoded, tokens, seed)
     wanted = laws(model.model, texts, starts)

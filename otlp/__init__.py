@@ -23,8 +23,6 @@ from otlp.drafts import (
     WithoutReplacement,
 )
 from otlp.errors import Capability
-from otlp.moved import elsewhere as _elsewhere
-from otlp.moved import tell as _tell
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
@@ -34,8 +32,6 @@ from otlp.sweeps.solve_many import Row, solve_many
 
 if TYPE_CHECKING:
     from otlp.auditing import audit, audit_rounds
-
-_tell()
 
 __version__ = "0.1.0"
 """The release.
@@ -95,7 +91,7 @@ def __getattr__(name: str) -> Any:
             return import_module(f"otlp.{name}")
         except errors.EngineNotFoundError as error:
             raise errors.PartNotFoundError(str(error)) from error
-    _elsewhere("otlp", name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -24,7 +24,7 @@ AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
 CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
 GROUND = {
-    "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.moved", "otlp.showing", "otlp.timing",
+    "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.showing", "otlp.timing",
 }  # fmt: skip
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
@@ -32,7 +32,6 @@ FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
 
 ARROWS = {
     "otlp.errors": set(),
-    "otlp.moved": set(),
     "otlp.timing": set(),
     "otlp.showing": set(),
     "otlp.checks": {"otlp.errors"},
@@ -239,8 +238,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 def test_the_top_level_reads_as_a_table_of_contents() -> None:
-    # beside what runs it as a program, and what says where old names are
-    beside = {"__main__.py", "moved.py"}
+    beside = {"__main__.py"}  # which runs it as a program
     assert len({path.name for path in (ROOT / "otlp").glob("*.py")} - beside) <= 10
 
 

@@ -6,10 +6,7 @@ function may stand inside `torch.compile` and a CUDA graph (with ``validate=Fals
 One file an idea; `import otlp` does not import this package, nor torch.
 """
 
-from typing import NoReturn
-
 from otlp.errors import EngineNotFoundError
-from otlp.moved import elsewhere as _elsewhere
 
 try:
     import torch as torch
@@ -52,7 +49,3 @@ __all__ = [
     "verify",
     "verify_paths",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    _elsewhere("otlp.batched", name)

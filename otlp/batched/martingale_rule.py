@@ -70,7 +70,7 @@ def martingale(
 
     On a CPU and on a GPU of NVIDIA the function runs as kernels, and in compiled code and elsewhere
     as PyTorch's operations: see `otlp.batched.supports_kernels`.  PyTorch's operations work on
-    chunks of 2^22 entries (2^18 on a CPU) or of one row, beside some 0.3 GiB.
+    chunks of 2^22 entries (2^18 on a CPU) or of one row, so memory does not grow with B.
 
     Examples
     --------

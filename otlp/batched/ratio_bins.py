@@ -32,9 +32,9 @@ class Layout(NamedTuple):
     Attributes
     ----------
     bits : int
-        A bin is 2^-bits of an octave; at most 15.
+        An octave has 2^bits bins.
     least : int
-        The first bin holds all ratios below 2^(least + 2^-bits), roughly; 0 among them.
+        Exponent of the ratios in the first bin, which holds all smaller ratios, too.
     size : int
         Number of bins, K; the last one holds all larger ratios, too.
     """
@@ -50,13 +50,12 @@ class Layout(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """What the first bits of the lowest ratio in the first bin are, as an integer."""
+        """The first bits of 2^least, as an integer: what is taken off to count bins from 0."""
         return (BIAS + self.least) << self.bits
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
         """Bin of each token, int64; of no meaning where p and q are 0."""
-        ratio = target / draft
-        bits = ratio.float().view(torch.int32)
+        bits = (target / draft).float().view(torch.int32)
         return ((bits >> self.shift) - self.offset).clamp_(0, self.size - 1).long()
 
     def edges(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -70,7 +69,7 @@ class Layout(NamedTuple):
 
 
 def layout_for(most: int, size: int = SIZE) -> Layout:
-    """So many bins, for up to N drafts: ratios above N count as N and need no bins."""
+    """Lay out bins for up to `most` drafts: larger ratios count as that number and share one."""
     octaves = 16 if most <= FEW_DRAFTS else 32
     bits = (size // octaves).bit_length() - 1
     return Layout(bits, most.bit_length() - octaves, size)

@@ -24,14 +24,14 @@ COMMANDS = {
     "lab": "Experiments, without a promise: trees, tuning, audits of engines and servers.",
 }
 
-MOVED = {name: f"otlp lab {name}" for name in ("design", "tune", "audit-engine", "audit-server")}
+LAB = {name: f"otlp lab {name}" for name in ("design", "tune", "audit-engine", "audit-server")}
 
 
 @click.command(
     cls=LazyGroup,
     package="otlp.cli",
     summaries=COMMANDS,
-    moved=MOVED,
+    elsewhere=LAB,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,

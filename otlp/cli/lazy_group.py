@@ -34,8 +34,8 @@ class LazyGroup(click.Group):
         Where each command has a module of its name, and that a `command`.
     summaries : dict of str to str
         What each does, in the order in which a user meets them.
-    moved : dict of str to str
-        Commands by their old names, and what to call now.
+    elsewhere : dict of str to str
+        Commands of other groups that may be meant, and how to call them.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class LazyGroup(click.Group):
         *args: Any,
         package: str,
         summaries: Mapping[str, str],
-        moved: Mapping[str, str] = MappingProxyType({}),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
         **more: Any,
     ) -> None:
         super().__init__(*args, **more)
-        self.package, self.summaries, self.moved = package, summaries, moved
+        self.package, self.summaries, self.elsewhere = package, summaries, elsewhere
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands."""
@@ -75,9 +75,8 @@ class LazyGroup(click.Group):
 
         if args and args[0] not in self.summaries and not args[0].startswith("-"):
             near = get_close_matches(args[0], self.summaries, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            if args[0] in self.moved:
-                hint = f" It is {self.moved[args[0]]!r} now."
+            meant = self.elsewhere.get(args[0], near[0] if near else "")
+            hint = f" Did you mean {meant!r}?" if meant else ""
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 

@@ -39,8 +39,6 @@ ones;
 `otlp.lab.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
 """
 
-from typing import NoReturn
-
 from otlp.decode import drafting as _drafting
 from otlp.decode import verification as _verification
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
@@ -61,7 +59,6 @@ from otlp.decode.tree import DraftTree, TokenTree
 from otlp.decode.verification import *  # noqa: F403
 from otlp.decode.verification import ALGORITHMS as ALGORITHMS
 from otlp.decode.verification import SEEDED as SEEDED
-from otlp.moved import elsewhere as _elsewhere
 
 __all__ = [
     *_drafting.__all__,
@@ -94,7 +91,3 @@ __all__ = [
     "rounds",
     "with_shared_noise",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    _elsewhere("otlp.decode", name)

@@ -20,7 +20,7 @@ from otlp.data.spread_rows import spread_rows
 from otlp.lab.commands import COMMANDS as EXPERIMENTS
 from otlp.solvers import SOLVERS
 from tests.example_captures import LABELS, example
-from tests.otlp.cli.command import ALL, done, run
+from tests.otlp.cli.command import ALL, done, refused, run
 from tests.own_plans import Boaster
 
 
@@ -33,6 +33,11 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
 def test_the_group_lists_every_command() -> None:
     assert all(command in done("--help") for command in COMMANDS)
     assert all(command in done("lab", "--help") for command in EXPERIMENTS)
+
+
+@pytest.mark.parametrize("command", ["design", "tune", "audit-engine", "audit-server"])
+def test_commands_of_the_laboratory_are_found(command: str) -> None:
+    assert f"Did you mean 'otlp lab {command}'?" in refused(command)
 
 
 def test_solve_prints_and_writes_the_certificate(tmp_path: Path) -> None:
