@@ -5,8 +5,9 @@
 Every algorithm runs on the same rows in the same process, in turn, with random numbers drawn anew;
 the median and the least time over the rounds are reported, with ratios of the least to those of
 `speculative-sampling`, which verifies one draft, and of `torch.sort`.  `martingale` is as it is
-called, by kernels where there are any, and `martingale in PyTorch` without.  The acceptance is that
-of the plan, and what it loses is to an upper bound.  The floor is a copy, a softmax and a sort of
+called, by kernels where there are any, and `martingale in PyTorch` without; rows are counted whose
+tokens differ between them, which must be none.  The acceptance is that of the plan, and what it
+loses is to an upper bound.  The floor is a copy, a softmax and a sort of
 tensors of the same shape.  Engines (`otlp lab audit-engine --help`) verify one draft a row and draw
 a token after it, from tensors on the device; they are timed where a GPU runs their kernels.
 """
@@ -97,6 +98,10 @@ def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str
         target, draft, torch.zeros(batch, n, dtype=torch.long, device=device)
     )
     lost = float((found.upper_bound - found.acceptance).mean())
+    drafts = batched.sample(draft, n, generator)
+    same = target, draft, drafts, batched.uniforms(drafts, generator)
+    pair = [verify(*same, validate=False)[0] for verify in (batched.martingale, without_kernels)]
+    differ = int((pair[0] != pair[1]).sum())
     row = {"B": batch, "V": vocab_size, "n": n}
     one = least.get("speculative-sampling", float("nan"))
     return [
@@ -105,6 +110,7 @@ def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str
             "x one draft": least[name] / one, "x torch.sort": least[name] / least["torch.sort"],
             "acceptance": float(found.acceptance.mean()) if name.startswith("martingale") else "",
             "lost at most": lost if name.startswith("martingale") else "",
+            "rows that differ": differ if name == "martingale" else "",
         }
         for name, taken in times.items()
     ]  # fmt: skip
