@@ -27,8 +27,6 @@ from tests.otlp.batched.rows import DTYPES, degenerate_rows  # noqa: E402
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
-SLOWLY = [needs_triton, pytest.mark.slow]
-
 
 def random_rows(batch: int, vocab_size: int, most: int, dtype, seed: int):
     """Rows of every sharpness, some tokens masked, with up to `most` drafts, and numbers."""
@@ -149,20 +147,28 @@ def test_bad_logits_and_temperatures_are_named(change, message: str) -> None:
         batched.martingale_from_logits(**given | change)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+CORNERS = (0.0, 0.5, 1.0 - 2**-53, None)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("form", ["cpu", pytest.param("gpu", marks=SLOWLY)])
-def test_degenerate_rows(form: str, dtype) -> None:
-    verify = verify_on_cpu
-    if form == "gpu":
-        from otlp.batched.martingale_on_gpu import verify_on_gpu as verify
+def test_degenerate_rows(dtype) -> None:
     target, draft, tokens, _ = degenerate_rows(dtype)
-    generator = torch.Generator().manual_seed(1)
-    for corner in (0.0, 0.5, 1.0 - 2**-53, None):
-        numbers = batched.uniforms(tokens, generator)
+    for corner in CORNERS:
+        numbers = batched.uniforms(tokens, torch.Generator().manual_seed(1))
         if corner is not None:
             numbers.fill_(corner)
-        assert_alike(verify, target, draft, tokens, numbers)
+        assert_alike(verify_on_cpu, target, draft, tokens, numbers)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_degenerate_rows_on_the_gpu() -> None:
+    from otlp.batched.martingale_on_gpu import verify_on_gpu
+
+    target, draft, tokens, _ = degenerate_rows(torch.float32)
+    numbers = batched.uniforms(tokens, torch.Generator().manual_seed(1))
+    assert_alike(verify_on_gpu, target, draft, tokens, numbers)
 
 
 def test_a_row_is_verified_alike_beside_every_other() -> None:

@@ -101,13 +101,13 @@ def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
     assert optimum - 1e-12 < bound < optimum + (2.0**-10 if shared else 1e-12)
 
 
-@pytest.mark.parametrize("temperature", [0.3, 0.6, 1.0])
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
 def test_acceptance_on_the_built_in_capture(temperature: float) -> None:
     """Against the optimum of every row: on average within 1e-8, everywhere within 1e-6."""
     capture = otlp.captures.builtin()
     laws = [capture.distributions(row=row, temperature=temperature) for row in range(len(capture))]
     target, draft = (torch.tensor(np.array(part)) for part in zip(*laws, strict=True))
-    for n in (1, 2, 5, 8):
+    for n in (2, 8):
         tokens = torch.zeros(len(laws), n, dtype=torch.long)
         found = batched.acceptance(target, draft, tokens, validate=False).acceptance.numpy()
         best = [otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, n))) for p, q in laws]
