@@ -111,7 +111,7 @@ def test_every_temperature(temperature: float, dtype) -> None:
     [0.0, -1.0, math.inf, math.nan, 10**400, "1", None, True, 1j, np.ones(1), torch.ones(1)],
 )
 def test_bad_temperatures_are_named(temperature: object) -> None:
-    with pytest.raises(InvalidInputError, match="temperature (is|has shape)"):
+    with pytest.raises(InvalidInputError, match=r"temperature (is|has shape)"):
         batched.softmax(torch.zeros(2, 3), temperature)
 
 
