@@ -27,6 +27,7 @@ def names_a_missing_part(name: str) -> bool:
         "otlp.device": "transformers",
         "otlp.lab.generation.generating": "transformers",
         "otlp.decode.models.frequent_draft": "transformers",
+        "otlp.decode.models.skipped_layers": "transformers",
     }
     return any(
         name.startswith(part) and importlib.util.find_spec(package) is None
