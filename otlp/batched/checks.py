@@ -133,8 +133,8 @@ def check_logits(logits: Tensor, temperatures: Tensor) -> None:
     if bool(temperatures.isnan().any()):
         (row,) = _first(temperatures.isnan())
         raise InvalidInputError(
-            f"temperature row {row} must be finite and greater than 0 (for greedy decoding use a "
-            "point mass on the arg max)"
+            f"temperature row {row} must be finite in float32 and greater than 0 (for greedy "
+            "decoding use a point mass on the arg max)"
         )
 
 

@@ -212,7 +212,9 @@ def pure(
     # of rising W, that at the right end of a cell, and at the left end
     most_w = n * integer_power(sums.ends, n - 1, most)
     least_w = torch.cat([torch.zeros_like(floor).masked_fill(n == 1, 1.0), most_w[:, :-1]], 1)
-    return (low >= floor) & (high <= ceiling) & ((low >= most_w) | (high <= least_w))
+    apart = (low >= most_w) | (high <= least_w)
+    # tokens of q = 0 lie in the first bin and in the last, and have no ratio of their own
+    return (low > 0.0) & (low >= floor) & (high <= ceiling) & apart
 
 
 def differences(prefix: Tensor) -> Tensor:

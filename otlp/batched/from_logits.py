@@ -8,7 +8,7 @@ from torch import Tensor
 from otlp.batched.checks import check_devices, check_floats, check_logits, reads_values
 from otlp.batched.kernels import supports_kernels
 from otlp.batched.martingale_rule import martingale
-from otlp.batched.rows import prepare
+from otlp.batched.rows import check_drafts, prepare
 from otlp.batched.sampling import softmax, temperatures_of, uniforms
 from otlp.errors import InvalidInputError
 
@@ -38,7 +38,7 @@ def martingale_from_logits(
     draft_tokens, generator, validate
         As for `otlp.batched.martingale`.
     temperature : float or Tensor, shape (B,)
-        Divides the logits, of all rows or of each; finite and greater than 0.
+        Divides the logits, of all rows or of each; within the range of float32 and greater than 0.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def martingale_from_logits(
     torch.Size([4])
     """
     check_floats(target_logits, "target_logits", 2)
-    rows = prepare(draft, draft, draft_tokens, validate)
+    check_floats(draft, "draft", 2)
     if target_logits.shape != draft.shape:
         raise InvalidInputError(
             f"target_logits has shape {tuple(target_logits.shape)}: it must be that of draft, "
@@ -76,11 +76,16 @@ def martingale_from_logits(
     divisors = temperatures_of(temperature, target_logits)
     if reads_values(validate, target_logits):
         check_logits(target_logits, divisors)
-    device = target_logits.device
-    if device.type == "cpu" or torch.compiler.is_compiling() or not supports_kernels(device):
+    device, compiling = target_logits.device, torch.compiler.is_compiling()
+    # the kernels work in float32, from logits of at most that precision
+    narrow = target_logits.dtype != torch.float64
+    if device.type == "cpu" or compiling or not (narrow and supports_kernels(device)):
         target = softmax(target_logits.detach(), temperature)
-        return martingale(target, draft, draft_tokens, generator, validate=False)
+        return martingale(target, draft, draft_tokens, generator, validate=validate)
     from otlp.batched.martingale_on_gpu import verify_on_gpu
 
+    rows = prepare(target_logits, draft, draft_tokens, validate=False)
+    if reads_values(validate, draft):
+        check_drafts(rows.draft, rows.tokens)
     numbers = uniforms(draft_tokens, generator, validate=validate)
-    return verify_on_gpu(rows._replace(target=target_logits.detach()), numbers, divisors)
+    return verify_on_gpu(rows, numbers, divisors)

@@ -22,8 +22,8 @@ _STEPS = tl.constexpr(SIZE.bit_length())
 @triton.jit
 def _ratio(p, q):
     """The ratio p / q, rounded once, as PyTorch has it."""
-    if p.dtype == tl.float64:
-        ratio = (p / q).to(tl.float32)
+    if (p.dtype == tl.float64) or (q.dtype == tl.float64):
+        ratio = (p.to(tl.float64) / q.to(tl.float64)).to(tl.float32)
     else:
         ratio = tl.div_rn(p, q)
     return ratio
@@ -146,22 +146,13 @@ def _mean_of_powers(left, right, n):
 
 
 @triton.jit
-def select(
-    p_at, q_at, scales, tokens, numbers, masses, edges, plan, sums, levels, found,
-    N: tl.constexpr, WIDE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr,
-):  # fmt: skip
-    """Make a row's plan, select a draft, and find its token or, if it is rejected, -1."""
-    row = tl.program_id(0).to(tl.int64)
-    places = tl.arange(0, WIDE)
-    token = tl.load(tokens + row * N + places, mask=places < N, other=-1)
-    real = token >= 0
-    n = tl.sum(real.to(tl.int64), 0)
+def _couple(masses, edges, plan, sums, levels, n, N: tl.constexpr):
+    """Write the coupling of a row's bins; see `otlp.batched.coupling.couple`."""
     # a row without drafts selects nothing
     power = tl.maximum(n, 1)
-
     b = tl.arange(0, _SIZE)
-    held = tl.load(masses + 2 * (row * _SIZE + b))
-    mass = tl.load(masses + 2 * (row * _SIZE + b) + 1)
+    held = tl.load(masses + 2 * b)
+    mass = tl.load(masses + 2 * b + 1)
     q_sum = tl.sum(mass, 0)
     total = q_sum.to(tl.float64)
     scale = total / tl.sum(held, 0).to(tl.float64)
@@ -201,15 +192,11 @@ def select(
     level = tl.where(n > 0, ratio / scale, 0.0)
     low, high = tl.load(edges + b) * scale, tl.load(edges + _SIZE + b) * scale
     before = tl.where(b > 0, (drafted - mass).to(tl.float64) / total, 0.0)
-    least_w, most_w = (
-        power * _power(before, power - 1),
-        power * _power(drafted.to(tl.float64) / total, power - 1),
-    )
-    pure = (low >= floor) & (high <= ceiling) & ((low >= most_w) | (high <= least_w))
+    least_w = power * _power(before, power - 1)
+    most_w = power * _power(drafted.to(tl.float64) / total, power - 1)
+    pure = (b > 0) & (low >= floor) & (high <= ceiling)
+    pure = pure & ((low >= most_w) | (high <= least_w))
     level = tl.where(pure & (n > 0), float("inf"), level)
-    levels += row * _SIZE
-    plan += row * 2 * _SIZE
-    sums += row * 2 * _SIZE
     tl.store(levels + b, level)
     tl.store(plan + b, ratio)
     tl.store(plan + _SIZE + b, ends)
@@ -218,6 +205,25 @@ def select(
     top = tl.minimum(tl.sum(tl.maximum(need, 0), 0), tl.sum(tl.maximum(-need, 0), 0)) - 1
     # what this program wrote is read below, by other threads of it
     tl.debug_barrier()
+    return first, last, scale, top
+
+
+@triton.jit
+def select(
+    p_at, q_at, scales, tokens, numbers, masses, edges, plan, sums, levels, found,
+    N: tl.constexpr, WIDE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
+    """Make a row's plan, select a draft, and find its token or, if it is rejected, -1."""
+    row = tl.program_id(0).to(tl.int64)
+    places = tl.arange(0, WIDE)
+    token = tl.load(tokens + row * N + places, mask=places < N, other=-1)
+    real = token >= 0
+    n = tl.sum(real.to(tl.int64), 0)
+    power = tl.maximum(n, 1)
+    levels += row * _SIZE
+    plan += row * 2 * _SIZE
+    sums += row * 2 * _SIZE
+    first, last, scale, top = _couple(masses + row * 2 * _SIZE, edges, plan, sums, levels, n, N)
 
     p = _wanted(p_at + row * N, places, real, _of_row(scales, row))
     q = _read(q_at + row * N, places, real)

@@ -1,9 +1,8 @@
-"""Where kernels of our own do what PyTorch's operations would, and if not why."""
+"""Whether kernels take the place of PyTorch's operations on a device."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
@@ -18,10 +17,10 @@ LEAST_GPU = 8
 
 
 def supports_kernels(device: torch.device | str) -> Capability:
-    """Whether `martingale` runs as kernels on this device, or the reason why in PyTorch.
+    """Whether `martingale` runs as kernels on this device, or the reason why it does not.
 
-    On a CPU numba compiles one kernel, on a GPU of NVIDIA Triton four.  PyTorch's operations, which
-    give the same tokens, stand in for them where they cannot be had, and in compiled code.
+    On a CPU numba compiles the kernel; on a GPU of NVIDIA Triton compiles the kernels.  Elsewhere,
+    and in code that `torch.compile` traces, PyTorch's operations return the same tokens.
 
     Parameters
     ----------
@@ -50,7 +49,11 @@ def supports_kernels(device: torch.device | str) -> Capability:
 
 @cache
 def _of_gpu(index: int) -> Capability:
-    installed = version("triton") if find_spec("triton") else None
+    installed = None
+    if find_spec("triton"):
+        import triton
+
+        installed = triton.__version__
     capability = torch.cuda.get_device_capability(index)
     return supports_triton(installed, capability, hip=torch.version.hip is not None)
 

@@ -1,8 +1,8 @@
 """The `martingale` rule on a CPU: one kernel for bins, plan, selection and replacement of a row.
 
-It does, row by row, what `otlp.batched.martingale_rule` does in PyTorch, with the same arithmetic
-in the same order, and so returns the same tokens for the same numbers.  Two reads of p and q a
-row, the second where the selected draft is rejected; nothing is written but two bytes a token.
+The kernel does, row by row, what `otlp.batched.martingale_rule` does in PyTorch, with the same
+arithmetic in the same order, and so returns the same tokens for the same numbers.  The kernel reads
+p and q of a row once, and once more if the selected draft is rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from otlp.batched.numerics import TINY
-from otlp.batched.ratio_bins import UNIT, layout_for
+from otlp.batched.ratio_bins import SIZE, UNIT, layout_for
 from otlp.batched.rejection import is_drafted
 from otlp.batched.residual import BLOCK
 from otlp.batched.rows import Rows, by_rows
@@ -24,6 +24,9 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 
 Places = NDArray[np.uint16]
+
+GRAIN = 2**16
+"""Entries of rows for which a thread is worth its start."""
 
 
 def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,9 +42,10 @@ def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     -------
     tokens, accepted : Tensor, shape (B,)
     """
-    batch = len(numbers)
-    size = -(-max(batch, 1) // torch.get_num_threads())
-    parts = [slice(start, start + size) for start in range(0, max(batch, 1), size)]
+    batch, width = max(len(numbers), 1), rows.target.shape[1] + SIZE
+    threads = min(torch.get_num_threads(), 1 + batch * width // GRAIN)
+    size = -(-batch // threads)
+    parts = [slice(start, start + size) for start in range(0, batch, size)]
 
     def verify(part: slice) -> tuple[Tensor, ...]:
         return by_rows(_verify_some, Rows(*(one[part] for one in rows)), numbers[part])
@@ -220,9 +224,10 @@ def _couple(
     for b in range(size):
         ratio[b] = min(max(ratio[b], floor), ceiling)
         level[b] = ratio[b] / scale
+        # whether the bin is pure
         lowest_ratio, highest_ratio = low[b] * scale, high[b] * scale
         most_w = n * _power(sums[b] / total, n - 1)
-        if lowest_ratio >= floor and highest_ratio <= ceiling:
+        if b > 0 and lowest_ratio >= floor and highest_ratio <= ceiling:
             if lowest_ratio >= most_w or highest_ratio <= least_w:
                 level[b] = inf
         least_w = most_w

@@ -17,10 +17,10 @@ SIZE = 2048
 """Bins of a row."""
 
 FEW_DRAFTS = 8
-"""Up to so many drafts bins cover 16 octaves, 128 of them each; for more 32 octaves, 64 each."""
+"""For up to so many drafts bins cover 16 octaves, 128 bins each; for more, 32 octaves, 64 each."""
 
 UNIT = 2.0**60
-"""Masses are counted in units of one over this: a row may sum to at most 8."""
+"""Masses are counted in units of 1 / `UNIT`; int64 holds rows that sum to less than 8."""
 
 MANTISSA, BIAS = 23, 127
 """Of a number in float32: bits of its mantissa, and what is added to its exponent."""

@@ -32,8 +32,8 @@ def draw_residual(target: Tensor, draft: Tensor, level: Tensor, uniform: Tensor)
     Returns
     -------
     Tensor, shape (B, 1), int64
-        Never one of probability 0.  Where nothing is left, which rejects by rounding only, the
-        likeliest token.
+        The token never has probability 0.  If nothing is left, which happens by rounding only, the
+        token is the likeliest one.
     """
     weight = (draft.double() * (level * UNIT)).neg_().add_(target.double() * UNIT).clamp_(min=0.0)
     batch, size = target.shape

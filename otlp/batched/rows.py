@@ -103,9 +103,14 @@ def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool)
     drafted = tokens != PADDING
     if reads_values(validate, target):
         check_distribution(target, row_sums(target), "target")
-        check_distribution(draft, row_sums(draft), "draft")
-        check_drafted(tokens, drafted, draft, ("row",), f"padding is {PADDING}")
+        check_drafts(draft, tokens)
     return Rows(target, draft, tokens, drafted, drafted.sum(1, keepdim=True))
+
+
+def check_drafts(draft: Tensor, tokens: Tensor) -> None:
+    """Check the values of q (B, V), and that drafted tokens (B, N) can have come from them."""
+    check_distribution(draft, row_sums(draft), "draft")
+    check_drafted(tokens, tokens != PADDING, draft, ("row",), f"padding is {PADDING}")
 
 
 def chunks(rows: Tensor, width: int) -> list[slice]:

@@ -76,7 +76,7 @@ def softmax(logits: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
 
 
 def temperatures_of(temperature: float | Tensor, logits: Tensor) -> Tensor:
-    """The temperature of each row of logits (..., V), float32; NaN where it is not above 0.
+    """The temperature of each row of logits (..., V), float32; NaN where no such number is one.
 
     Raises
     ------
@@ -85,8 +85,9 @@ def temperatures_of(temperature: float | Tensor, logits: Tensor) -> Tensor:
         with the logits.
     """
     if not isinstance(temperature, Tensor):
-        return logits.new_full(
-            logits.shape[:-1], check_temperature(temperature), dtype=torch.float32
+        number = check_temperature(temperature)
+        return temperatures_of(
+            logits.new_full(logits.shape[:-1], number, dtype=torch.float64), logits
         )
     if temperature.dtype not in FLOATS or temperature.shape != logits.shape[:-1]:
         raise InvalidInputError(
@@ -94,8 +95,9 @@ def temperatures_of(temperature: float | Tensor, logits: Tensor) -> Tensor:
             f"must be a number, or a floating tensor of shape {tuple(logits.shape[:-1])}"
         )
     check_devices(temperature=temperature, logits=logits)
-    wide = temperature.detach().float()
-    return wide.where((wide > 0) & wide.isfinite(), torch.nan)
+    found = temperature.detach().float()
+    # the inverse of a smaller number would overflow
+    return found.where((found >= torch.finfo(torch.float32).tiny) & found.isfinite(), torch.nan)
 
 
 def check_temperature(temperature: object) -> float:

@@ -273,17 +273,22 @@ def _drafting_model(
 
     folder = find_model(source)
     if is_frequent_draft(folder):
-        where, kind = str(target.model.device), str(target.model.dtype).removeprefix("torch.")
-        if (device != "auto" and not where.startswith(device)) or dtype not in ("auto", kind):
-            raise InvalidInputError(
-                f"the draft {source} reads the embedding of {target.name}, so it runs where that "
-                f"does, on {where} in {kind}: leave device and dtype out"
-            )
+        _check_place(source, target, device, dtype)
         return load_frequent_draft(folder, target, sampling, source)
     network = load_model(source, device=device, dtype=dtype, sampling=sampling)
     cut_padding(network, target)
     check_tokenizers(network, target)
     return network
+
+
+def _check_place(source: str, target: HuggingFaceModel, device: str, dtype: str) -> None:
+    """Refuse another device or precision for a draft that reads its target's weights."""
+    where, kind = str(target.model.device), str(target.model.dtype).removeprefix("torch.")
+    if (device != "auto" and not where.startswith(device)) or dtype not in ("auto", kind):
+        raise InvalidInputError(
+            f"the draft {source} reads weights of {target.name}, so it runs where that does, on "
+            f"{where} in {kind}: leave device and dtype out"
+        )
 
 
 def _skipping(
@@ -300,6 +305,7 @@ def _skipping(
             f"got {listed!r}"
         ) from None
     if not at:
+        _check_place(source, target, device, dtype)
         return skip_layers(target, layers, sampling)
     whole = load_model(name, device=device, dtype=dtype, sampling=sampling)
     cut_padding(whole, target)

@@ -30,7 +30,7 @@ def skip_layers(
     layers : sequence of int
         Numbers of the layers that are left out, from 0; not all of them.
     sampling : Sampling, optional
-        From logits to next-token distributions; by default that of `model`.
+        From logits to next-token distributions.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def skip_layers(
     """
     shorter = without_layers(model.model, layers, model.name)
     name = f"skip:{','.join(map(str, layers))}@{model.name}"
-    draft = HuggingFaceModel(shorter, model.tokenizer, sampling or model.sampling, name)
+    draft = HuggingFaceModel(shorter, model.tokenizer, sampling, name)
     if model.vocab_size < draft.vocab_size:
         draft.keep_tokens(model.vocab_size)
     return draft

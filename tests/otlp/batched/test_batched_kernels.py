@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from otlp.errors import InvalidInputError
+from otlp.errors import InvalidDistributionError, InvalidInputError
 from tests.processes import run_python
 
 torch = pytest.importorskip("torch")
@@ -108,6 +108,20 @@ def test_the_kernels_of_the_gpu_from_logits(dtype) -> None:
     assert torch.equal(found, wanted[0]) and torch.equal(accepted, wanted[1])
 
 
+@needs_triton
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    "kinds", [("float32", "float64"), ("float64", "bfloat16"), ("float16", "float32")]
+)
+def test_rows_of_two_types(kinds: tuple[str, str]) -> None:
+    from otlp.batched.martingale_on_gpu import verify_on_gpu
+
+    p, q, tokens, numbers = random_rows(8, 300, 3, torch.float32, seed=13)
+    target, draft = p.to(getattr(torch, kinds[0])), q.to(getattr(torch, kinds[1]))
+    for form in (verify_on_cpu, verify_on_gpu):
+        assert_alike(form, target, draft, tokens, numbers)
+
+
 # --- from logits ----------------------------------------------------------------------------------
 
 
@@ -132,8 +146,14 @@ def test_logits_are_verified_as_their_softmax() -> None:
             {"temperature": torch.ones(2).long()},
             "type torch.int64: it must be a number",
         ),
-        ({"temperature": torch.tensor([1.0, 0.0])}, "temperature row 1 must be finite and greater"),
-        ({"temperature": torch.tensor([-1.0, 1.0])}, "temperature row 0 must be finite"),
+        (
+            {"temperature": torch.tensor([1.0, 0.0])},
+            "temperature row 1 must be finite in float32 and g",
+        ),
+        ({"temperature": torch.tensor([-1.0, 1.0])}, "temperature row 0 must be finite in float32"),
+        ({"temperature": 1e-50}, "temperature row 0 must be finite in float32 and greater than 0"),
+        ({"temperature": 1e300}, "temperature row 0 must be finite in float32"),
+        ({"draft": torch.full((2, 4), 0.5)}, "draft row 0 sums to 2"),
         ({"target_logits": torch.zeros(2, 5)}, r"target_logits has shape \(2, 5\): it must be"),
         ({"target_logits": torch.full((2, 4), -torch.inf)}, "row 0: its largest entry is -inf"),
         ({"target_logits": torch.full((2, 4), torch.nan)}, "row 0: its largest entry is nan"),
@@ -143,7 +163,7 @@ def test_logits_are_verified_as_their_softmax() -> None:
 def test_bad_logits_and_temperatures_are_named(change, message: str) -> None:
     rows = torch.full((2, 4), 0.25)
     given = {"target_logits": rows, "draft": rows, "draft_tokens": torch.tensor([[0], [1]])}
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises((InvalidInputError, InvalidDistributionError), match=message):
         batched.martingale_from_logits(**given | change)
 
 

@@ -170,6 +170,21 @@ def test_degenerate_rows_are_verified_as_alone(rule, dtype) -> None:
             assert bool(hit) == (name == "equal" and bool((tokens[row] >= 0).any()))
 
 
+def test_the_first_bin_is_never_pure() -> None:
+    """Next to nothing of q lies in it: n u^(n-1) is 0 in float64, and no token has q = 0."""
+    q = torch.tensor([[1e-17, 0.0, 0.5, 0.3, 0.2]], dtype=torch.float64)
+    p = torch.tensor([[0.0, 0.0, 0.501, 0.2995, 0.1995]], dtype=torch.float64)
+    rows = prepare(p, q, torch.zeros(1, 40, dtype=torch.long), validate=True)
+    coupling, bins = martingale_plan(rows)
+    level = coupling.level.gather(1, bins)
+    assert (q[level.isinf()] > 0).all() and not coupling.level[0, 0].isinf()
+    drafts = batched.sample(q.expand(500, -1), 40, torch.Generator().manual_seed(1))
+    numbers = batched.uniforms(drafts, torch.Generator().manual_seed(2))
+    numbers[:, -2] = 1.0 - 2**-53
+    tokens, _ = batched.martingale(p.expand(500, -1), q.expand(500, -1), drafts, numbers)
+    assert (p[0, tokens] > 0).all()
+
+
 # --- what the rows look like in memory ---------------------------------------------------------
 
 

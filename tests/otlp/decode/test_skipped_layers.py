@@ -178,6 +178,22 @@ def test_drafts_by_name(target: HuggingFaceModel) -> None:
     assert np.array_equal(laws[0], laws[1]) and np.abs(laws[0] - laws[2]).max() > 1e-3
 
 
+def test_the_sampling_of_a_draft_is_its_own(target: HuggingFaceModel) -> None:
+    """Behind `copying:` and in mixtures the network's laws are cut once, by what is around it."""
+    cool = load_model(TRAINED_PAIR[0], device="cpu", sampling=decode.Sampling(temperature=0.5))
+    copying = load_draft("copying:skip:2", cool, sampling=decode.Sampling(temperature=0.5))
+    assert isinstance(copying, Copying) and copying.model.sampling == decode.Sampling()
+    assert load_draft("skip:2", cool).sampling == decode.Sampling()
+
+
+@pytest.mark.parametrize("place", [{"device": "cuda"}, {"dtype": "bfloat16"}])
+def test_a_target_without_layers_runs_where_the_target_does(
+    target: HuggingFaceModel, place: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidInputError, match="reads weights of trained:target, so it runs"):
+        load_draft("skip:2", target, **place)
+
+
 @pytest.mark.parametrize("name", ["skip:", "skip:x", "skip:1,,2", "skip:1;2@trained:target"])
 def test_names_without_layers_are_named(target: HuggingFaceModel, name: str) -> None:
     with pytest.raises(InvalidInputError, match="must list numbers of layers, as in skip:7,8"):
