@@ -86,9 +86,9 @@ def capture(models: Path, plan: Plan) -> Capture:
     return Capture(
         target_logits=run_model(models / "target", passages, plan),
         draft_logits=run_model(models / "draft", passages, plan),
-        target_model="otlp bench/models/target",
-        draft_model="otlp bench/models/draft",
-        tokenizer=f"byte-level BPE of bench/models/target, {len(tokenizer)} tokens",
+        target_model="otlp_models/target",
+        draft_model="otlp_models/draft",
+        tokenizer=f"byte-level BPE of otlp_models/target, {len(tokenizer)} tokens",
         source="held-out files of the standard library of Python (PSF licence)",
         synthetic=False,
         note=(
@@ -123,7 +123,7 @@ def texts(models: Path, plan: Plan) -> list[dict[str, str]]:
 @click.option(
     "--models",
     type=click.Path(file_okay=False, path_type=Path),
-    default=SHIPPED / "models",
+    default=BENCH.parent / "otlp_models",
     help="Folder with the folders target and draft.",
 )
 @click.option("--out", type=OutputFile(), default=CAPTURE, help="Where the capture goes.")

@@ -65,7 +65,7 @@ HELD_OUT = {
     "HumanEval 70 to 99": "humaneval:70-99",
     "chat": str(Path(__file__).parent / "data" / "chats.jsonl"),
 }
-FOLDER = Path(__file__).parents[1] / "otlp" / "data" / "models" / SMOLLM2_DRAFT
+FOLDER = Path(__file__).parents[1] / "otlp_models" / SMOLLM2_DRAFT
 CARD = Path(__file__).with_name("distilled_card.md")
 TEMPERATURES = (0.3, 0.6, 1.0)
 DRAFTS = {"alone": (), "copying": SHARES}

@@ -3,7 +3,7 @@
 Both are Llama-type causal models over one byte-level BPE tokenizer, trained from scratch on the
 sources of Python's standard library, which every machine that can run this file already has::
 
-    python bench/train_pair.py --out otlp/data/models
+    python bench/train_pair.py --out otlp_models
 
 A time budget, not a step count, ends the training, so the command takes the same time anywhere; a
 slower machine gets a slightly worse pair.  With ``--distil`` the draft learns what the target says
@@ -380,7 +380,7 @@ def write_card(folder: Path, recipe: Recipe, measured: dict[str, Any], how: dict
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path(__file__).parents[1] / "otlp" / "data" / "models",
+    default=Path(__file__).parents[1] / "otlp_models",
     help="Folder that gets the folders target and draft.",
 )
 @click.option("--target-minutes", default=TARGET.minutes, help="To train the target.")

@@ -26,8 +26,8 @@ settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
 CORE = (
-    *("solvers", "reductions", "otlp/certificate", "otlp/problem"),
-    *(f"otlp/{name}" for name in ("data", "drafts", "export", "numerics", "plan", "sweeps")),
+    *("otlp/certificate", "otlp/data", "otlp/drafts", "otlp/export", "otlp/numerics", "otlp/plan"),
+    *("otlp/problem", "otlp/reductions", "otlp/solvers", "otlp/sweeps"),
 )
 
 

@@ -10,13 +10,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 SOURCES = {
-    ".".join(("otlp", *path.relative_to(ROOT).with_suffix("").parts)).replace(
-        "otlp.otlp", "otlp"
-    ): path
-    for top in ("otlp", "solvers", "reductions")
-    for path in sorted((ROOT / top).rglob("*.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+    for path in sorted((ROOT / "otlp").rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
-    if top != "otlp" or path.relative_to(ROOT).parts[1] not in ("solvers", "reductions")
 }
 
 

@@ -130,7 +130,7 @@ def lp_arrays(
     count = solver.variables(problem)
     what = f"the {form} linear program of {count:,.0f} variables"
     check_memory(what, BYTES_PER_VARIABLE * count, memory_limit)
-    program, (kept, listed, *_) = solver.reduction.apply(problem)
+    program, (kept, listed, *_) = solver.reduction.reduce(problem)
     tokens = [*map(str, kept.tokens.tolist()), "rest"]
     by_token = tuple(f"token_{token}" for token in tokens[: program.row_mass.size])
     if form == "full":

@@ -114,7 +114,7 @@ def _package_stamp() -> str:
     Sizes and times would not do: where all files of an image bear one time, they stay.
     """
     stamp = sha256()
-    for folder, inside, names in os.walk(PACKAGE, followlinks=True):
+    for folder, inside, names in os.walk(PACKAGE):
         inside[:] = sorted(set(inside) - WITHOUT_KERNELS)
         for name in sorted(names):
             if name.endswith(".py"):

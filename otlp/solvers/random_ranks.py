@@ -1,0 +1,313 @@
+"""The optimum for draws without replacement: tokens that swap places in one priority ordering.
+
+Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
+often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
+(`otlp.solvers.martingale`): arrivals in an exponential race, as if each could arrive often.  Of
+the many optimal selections y is the one with y/p as even as possible: on H* it exceeds p,
+elsewhere it falls short, and by as much the swaps may miss it.  A swap moves the chances of the
+other tokens by a little: a fixed-point iteration, with Anderson's acceleration, corrects that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.certificate import Answer
+from otlp.checks import check_number, whole_number
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.drafts import WithoutReplacement
+from otlp.errors import Capability
+from otlp.numerics.ascending import by_ratio
+from otlp.numerics.compiled import compiled
+from otlp.problem import Problem, check_problem
+from otlp.reductions import PrimalDual, Support
+from otlp.solution import Guarantee, Status
+from otlp.solvers.orderings import PROVABLE, Orderings
+from otlp.solvers.rank_plan import RankPlan
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch, loaded
+
+HISTORY = 2
+"""Earlier iterates that Anderson's acceleration combines with the last."""
+
+WINDOW, STALLED = 8, 0.05
+"""In so many iterations the residual must fall below this part of itself, or it has stalled."""
+
+TIME_FACTORS = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
+"""Multiples of the usual truncation time, tried in turn where the iteration stalls."""
+
+MOST_ARRIVALS = 40.0
+"""With a larger mean number of arrivals, there is at least one, to rounding."""
+
+RARE = 1e-300
+"""A rate whose time, or a probability whose inverse, may overflow."""
+
+NEWTON_STEPS, ROUGHLY = 20, 0.02
+"""Newton steps and tolerance of the truncation time, which affects the speed alone."""
+
+MOST_DRAFTS = 64
+"""For more, the integral over arrival times would underflow."""
+
+
+@dataclass(frozen=True)
+class RandomRanks(Solver):
+    """Swap places in the ordering by p/q until the best selection is reached.
+
+    Parameters
+    ----------
+    gap : float
+        Stop when the acceptance is certified within this of the optimum.
+    max_iterations : int
+        Corrections of the swaps at most.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range.
+
+    Notes
+    -----
+    A sort, then O(nV) a correction and node of the integral over arrival times
+    (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
+    nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
+    measured, not proved: where it stalls, as it may where nearly all tokens are drafted, it begins
+    anew with another truncation time, and where all have stalled, with `Orderings`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.WithoutReplacement([0.4, 0.3, 0.2, 0.1], n=2)
+    >>> problem = otlp.Problem([0.1, 0.5, 0.1, 0.3], drafts)
+    >>> solution = otlp.solvers.RandomRanks().solve(problem)
+    >>> solution.guarantee.name, bool(solution.gap <= 1e-6)
+    ('OPTIMAL', True)
+    """
+
+    name: ClassVar[str] = "random-ranks"
+    releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless after every correction: y is summed up from the ranks themselves."""
+
+    gap: float = PROVABLE
+    max_iterations: int = 100
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
+        whole_number(self.max_iterations, "max_iterations", 1)
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept two or more drafts without replacement."""
+        check_problem(problem)
+        if isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS:
+            return Capability(True)
+        return Capability(
+            False,
+            f"the drafts are {problem.drafts!r}, not 2 to {MOST_DRAFTS} without replacement: "
+            "use orderings",
+        )
+
+    def work(self, problem: Problem) -> float:
+        """Tokens that can be drafted, times drafts."""
+        check_problem(problem)
+        return float(problem.drafts.support.sum()) * problem.n
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Swap, and correct the swaps."""
+        small, inverse = Support().reduce(problem)
+        clock.charge("reduce")
+        target, drafts = small.target, small.drafts
+        assert isinstance(drafts, WithoutReplacement)
+        best_first = by_ratio(target, drafts.draft)
+        marginals = drafts.priority_marginals(best_first)
+        order = best_first[::-1]
+        order = order[drafts.draft[order] > 0.0]
+        delta, subset, wanted = _isotonic(target, order, marginals)
+        steps, law = (order, np.ones(order.size)), marginals
+        least, corrections = _gap(delta, target, law), 0
+        for factor in TIME_FACTORS if least > self.gap else ():
+            time = factor * _truncation_time(drafts.draft, drafts.n)
+            arrivals = np.minimum(time * drafts.draft, MOST_ARRIVALS)
+            iterates, residuals, sizes = [wanted], list[FloatArray](), list[float]()
+            while least > self.gap and corrections < self.max_iterations:
+                swapped = _swap(arrivals, order, marginals, iterates[-1])
+                found = drafts._best_ranked(*swapped)
+                corrections += 1
+                gap = _gap(delta, target, found)
+                if gap < least:
+                    least, law, steps = gap, found, swapped
+                residuals = [*residuals[-HISTORY:], wanted - found]
+                sizes.append(float(np.abs(residuals[-1]).sum()))
+                if len(sizes) > WINDOW and sizes[-1] >= STALLED * sizes[-1 - WINDOW]:
+                    break
+                iterates = [
+                    *iterates[-HISTORY:],
+                    _accelerated(iterates, residuals, drafts.draft),
+                ]
+        clock.charge("solve")
+        if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
+            return Orderings(gap=self.gap).answer(problem, clock)
+        plan = RankPlan(small, law, *steps)
+        lifted, dual = Support().lift(PrimalDual(plan, subset), inverse)
+        clock.charge("recover")
+        solved = least <= self.gap
+        ended = "stalled" if corrections < self.max_iterations else "stopped"
+        return Answer(
+            lifted,
+            Guarantee.OPTIMAL if least <= PROVABLE else Guarantee.LOSSLESS,
+            dual,
+            Status.SOLVED if solved else Status.ITERATION_LIMIT,
+            "" if solved else f"the swaps {ended} at a gap of {least:.3g}; the plan is lossless",
+            {"corrections": corrections, "ranks": steps[0].size},
+        )
+
+
+def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
+    return 1.0 - delta - float(np.minimum(target, law).sum())
+
+
+def _accelerated(
+    iterates: list[FloatArray], residuals: list[FloatArray], draft: FloatArray
+) -> FloatArray:
+    """The next iterate: Anderson's combination of the last ones, least squares weighted by 1/q."""
+    changes = np.diff(residuals, axis=0)
+    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > RARE)
+    parts = np.linalg.lstsq(weighted @ changes.T, weighted @ residuals[-1], rcond=None)[0]
+    found: FloatArray = iterates[-1] + residuals[-1] - parts @ (np.diff(iterates, axis=0) + changes)
+    return found
+
+
+def _truncation_time(draft: FloatArray, n: int) -> float:
+    """When about n tokens have arrived, on average; they never all have."""
+    count = min(n, np.count_nonzero(draft) - 0.5)
+    time = count
+    for _ in range(NEWTON_STEPS):
+        survival = np.exp(-draft * time)
+        rate = float(draft @ survival)
+        if rate < RARE:
+            break
+        step = (count - draft.size + survival.sum()) / rate
+        time += step
+        if step < ROUGHLY * time:
+            break
+    return float(time)
+
+
+def _isotonic(
+    target: FloatArray, order: IntArray, marginals: FloatArray
+) -> tuple[float, Mask, FloatArray]:
+    """1 - alpha*, H*, and y, for tokens ordered by p/q ascending.
+
+    y/p is the antitonic regression, weighted by p, of v/p for the marginals v of the ordering:
+    where that rises, neighbours pool their mass and share it in proportion to p.  Between
+    two pools the ordering keeps all of one above the other, and in a pool y/q rises as p/q does,
+    so y is a selection.
+    """
+    excess = np.cumsum(marginals[order] - target[order])
+    length = int(excess.argmax()) + 1 if excess.max(initial=0.0) > 0.0 else 0
+    subset = np.zeros(marginals.size, dtype=bool)
+    subset[order[:length]] = True
+    wanted, pooled = marginals.copy(), order[target[order] > RARE]
+    p, v = target[pooled], marginals[pooled]
+    regression = loaded("scipy.optimize").isotonic_regression
+    wanted[pooled] = p * regression(v / p, weights=p, increasing=False).x
+    return float(excess[length - 1]) if length else 0.0, subset, wanted
+
+
+@compiled(error_model="numpy")
+def _swap(
+    arrivals: FloatArray, order: IntArray, marginals: FloatArray, wanted: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Swap places until each token would have `wanted`, if its arrivals were a Poisson process.
+
+    A token has the best rank of its arrivals.  A place is as wide as its token arrives often: its
+    value falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
+    between them what they had, however likely the two are.  Tokens that need more give the bottom
+    of their places for the top of those of later ones that need less, both in their order.
+
+    Parameters
+    ----------
+    arrivals : ndarray, shape (V,)
+        Mean number of arrivals of each token.
+    order : ndarray, shape (M,)
+        The tokens, the lowest rank first.
+    marginals : ndarray, shape (V,)
+        What each token has without swaps.
+    wanted : ndarray, shape (V,)
+
+    Returns
+    -------
+    tokens, shares : ndarray, shape (K,)
+        Whose rank each is, the lowest first, and how often; K <= 5 M.
+    """
+    size = order.size
+    deficit, left, bottom = np.empty(size), arrivals[order], np.empty(size)
+    arrives = -np.expm1(-left)
+    low, high = np.empty(2 * size, np.int64), np.empty(2 * size, np.int64)
+    moved = np.empty(2 * size)
+    begin = np.zeros(size + 1, np.int64)
+    swaps, a = 0, 0
+    for b in range(size):
+        deficit[b] = wanted[order[b]] - marginals[order[b]]
+        top = marginals[order[b]] / arrives[b]
+        bottom[b] = top * (1.0 - arrives[b])
+        while deficit[b] < 0.0 and left[b] > 0.0:
+            while a < b and (deficit[a] <= 0.0 or left[a] <= 0.0):
+                a += 1
+            if a == b:
+                break
+            gain = min(deficit[a], -deficit[b])
+            growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
+            part = np.log1p(growth)
+            if part > most:
+                part, growth = most, np.expm1(most)
+                gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
+            top /= 1.0 + growth
+            bottom[a] *= 1.0 + growth
+            deficit[a] -= gain
+            deficit[b] += gain
+            left[a] -= part
+            left[b] -= part
+            low[swaps], high[swaps], moved[swaps] = a, b, part
+            begin[a + 1] += 1
+            begin[b + 1] += 1
+            swaps += 1
+    for k in range(size):
+        begin[k + 1] += begin[k] + 1
+    tokens, shares = np.empty(begin[size], np.int64), np.empty(begin[size])
+    free, reached = begin[:size].copy(), np.zeros(size)
+    for k in range(size):
+        token = order[k]
+        own, above = begin[k], 0.0
+        if wanted[token] > marginals[token]:
+            own, reached[k] = begin[k + 1] - 1, left[k]
+            above = arrivals[token] - left[k]
+        else:
+            free[k] = begin[k + 1] - 1
+        tokens[own], shares[own] = token, _share(above, left[k]) / arrives[k]
+    for swap in range(swaps):
+        a, b, part = low[swap], high[swap], moved[swap]
+        for here, other, on in ((a, b, 1), (b, a, -1)):
+            token = order[other]
+            reached[other] += part
+            tokens[free[here]] = token
+            shares[free[here]] = _share(arrivals[token] - reached[other], part) / arrives[other]
+            free[here] += on
+    return tokens, shares
+
+
+@compiled
+def _growth(gain: float, top: float, bottom: float) -> float:
+    """exp(w) - 1 for the width w of a swap that gains so much, or infinity if none does."""
+    half = 0.5 * (top - bottom - gain)
+    rest = half * half - bottom * gain
+    return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
+
+
+@compiled
+def _share(above: float, part: float) -> float:
+    """The chance of an arrival in this part and of none in what lies above."""
+    return -float(np.exp(-above) * np.expm1(-part))

@@ -1,0 +1,106 @@
+"""Maximum flow in two networks: one for the tuples inside H*, one for those that leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from otlp.distribution import FloatArray, Mask
+from otlp.errors import Capability
+from otlp.plan import Plan, SetPlan
+from otlp.problem import Problem, check_problem
+from otlp.reductions import Chain, ComplementarySlackness, PrimalDual, Support
+from otlp.reductions.complementary_slackness import (
+    Side,
+    Systems,
+    relaxed_side,
+    system_sizes,
+)
+from otlp.reductions.flow_network import network_of
+from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
+from otlp.solvers.prepared import SystemSolver
+from otlp.timing import Stopwatch, deadline
+
+
+@dataclass(frozen=True)
+class Slackness(FlowSolver, SystemSolver):
+    """Solve the inner and the outer system as maximum flows of their own.
+
+    Global Resolution, section 5.3 and Theorem 5.1.  Exact, for any scheme whose tuples can be
+    listed.  For i.i.d. drafts the outer masses are fixed beforehand as in section 6.1, so that
+    neither network needs the other; for other schemes the outer flow fixes them.
+
+    Parameters
+    ----------
+    engine : str
+        "ortools", or "graph-tool", the paper's own, which PyPI does not have.
+    memory_limit : int
+        Bytes that the solve may need.
+    time_limit : float, optional
+        Seconds up to the engine's answers; `Status.TIME_LIMIT` and no plan when they are over.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range; for an unknown engine, suggests the nearest.
+
+    Notes
+    -----
+    The outer network has a group a set of tokens outside H*, the inner one a set inside: together
+    far fewer than `max-flow` has, unless H* is nearly empty or nearly full.  For i.i.d. drafts
+    ``prepare(problem).conditional(draft_tokens)`` solves only the network that the tuple needs.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = otlp.solve(problem, "slackness")
+    >>> round(solution.acceptance, 6), solution.guarantee.name
+    (0.85, 'OPTIMAL')
+    """
+
+    name: ClassVar[str] = "slackness"
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept problems whose networks fit the memory limit."""
+        check_problem(problem)
+        # the two networks are together no larger than the one of all sets, which needs no H*
+        arcs = problem.vocab_size + sum(problem.drafts.set_count())
+        fitting = BYTES_PER_ARC * arcs <= self.memory_limit
+        return Capability(True) if fitting else super().supports(problem)
+
+    def work(self, problem: Problem) -> float:
+        """Return the number of arcs of both networks, or a bound on it."""
+        check_problem(problem)
+        return problem.vocab_size + sum(system_sizes(problem))
+
+    @property
+    def reduction(self) -> Chain:
+        """From a `Problem` to its two systems, and back."""
+        return Chain(Support(), ComplementarySlackness(self.memory_limit))
+
+    def run(
+        self, reduced: Systems, clock: Stopwatch
+    ) -> tuple[PrimalDual[tuple[FloatArray, FloatArray], Mask], Mapping[str, object]]:
+        """Run the engine on both networks."""
+        details = {
+            "engine": self.engine,
+            "outer_sets": reduced.outer.groups.mass.size,
+            "inner_sets": reduced.inner.groups.mass.size,
+        }
+        outer, inner = network_of(reduced.outer), network_of(reduced.inner)
+        clock.charge("build")
+        flows = (
+            self.flow(outer, "outer system").primal[outer.middle],
+            self.flow(inner, "inner system").primal[inner.middle],
+        )
+        return PrimalDual(flows), details
+
+    def system(self, side: Side) -> Plan:
+        """Solve one network; see `SystemSolver`."""
+        with deadline(self.time_limit):
+            system = relaxed_side(side, self.memory_limit)
+            network = network_of(system)
+            flow = self.flow(network, f"{side.name} system").primal[network.middle]
+            return SetPlan(side.problem, system.groups, flow, side.wanted)
