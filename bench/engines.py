@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from otlp.auditing import AuditSettings
 from otlp.cli.child import ChildError, run_in_child
 from otlp.errors import EngineNotFoundError
 from otlp.lab.engines import ENGINES
@@ -33,10 +34,7 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
         report, beside = audit_engine(
             engine,
             progress=progress,
-            samples=samples,
-            false_alarm_rate=1e-6,
-            tolerance=1e-6,
-            max_paths=100_000 if engine.batch is None else 0,
+            settings=AuditSettings(samples, max_paths=100_000 if engine.batch is None else 0),
             **models,
         )
         every: list[Any] = [report, *beside]

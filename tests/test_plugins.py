@@ -24,7 +24,7 @@ from otlp_vllm.sampling import (  # noqa: E402
     verify_requests,
 )
 
-from otlp.auditing import DraftedPaths, Verdict  # noqa: E402
+from otlp.auditing import AuditSettings, DraftedPaths, Verdict  # noqa: E402
 from otlp.testing import assert_lossless  # noqa: E402
 
 
@@ -54,7 +54,8 @@ def settings(temperature: list[float], **generators: Any) -> Any:
 @pytest.mark.slow
 def test_the_rule_is_not_rejected() -> None:
     """G-tests at a false-alarm rate of 1e-6 each, zeros of every kind; .1 is planted and found."""
-    how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "max_paths": 0}
+    how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"]}
+    how["settings"] = AuditSettings(20_000, max_paths=0)
     control, *found = assert_lossless(vllm_rule, DraftedPaths(1, 2), batch=1000, **how)
     assert control.verdict is Verdict.NOT_LOSSLESS
     assert {report.verdict for report in found} == {Verdict.NOT_REJECTED}

@@ -13,7 +13,8 @@ from otlp.auditing.command import CommandRule
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.drafted_tree import DraftedPaths, DraftedTree
 from otlp.auditing.gtest import GTest
-from otlp.auditing.report import AuditReport, AuditSettings, Verdict
+from otlp.auditing.report import AuditReport, Verdict
+from otlp.auditing.settings import AuditSettings
 
 __all__ = [
     "AuditReport",

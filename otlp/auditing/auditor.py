@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +15,20 @@ from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
 from otlp.auditing.own_draws import Drafter, audit_own_draws, own_draws
 from otlp.auditing.real_calls import CALLS, RefutedError
-from otlp.auditing.report import AuditReport, AuditSettings, Verdict
+from otlp.auditing.report import AuditReport, Verdict
 from otlp.auditing.round_subject import RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
 from otlp.auditing.scheduled import Schedule, Scheduled, scheduled
+from otlp.auditing.settings import AuditRun, AuditSettings, run_with
 from otlp.auditing.subject import Progress, Rule, Subject, silent
 from otlp.auditing.token_subject import Sampler, Solves, TokenSubject, token_subject
 from otlp.checks import number, whole_number
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
+
+OF_TOKENS = AuditSettings()
+OF_ROUNDS = AuditSettings(samples=20_000, max_paths=20_000)
 
 
 def audit(
@@ -36,11 +39,7 @@ def audit(
     declared: DraftScheme | None = None,
     reported_draft: npt.ArrayLike | None = None,
     stated: float | None = None,
-    samples: int = 100_000,
-    false_alarm_rate: float = 1e-6,
-    confidence: float = 0.99,
-    tolerance: float = 1e-6,
-    max_paths: int = 100_000,
+    settings: AuditSettings = OF_TOKENS,
     rng: np.random.Generator | None = None,
     progress: Progress = silent,
 ) -> AuditReport:
@@ -73,8 +72,12 @@ def audit(
     stated : float, optional
         The acceptance that it should have: where it has less by more than chance, as where q was
         lost on the way, the verdict is SLOWER_THAN_STATED.
-    samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
-        How the audit is made; see `otlp.auditing.AuditSettings`.
+    settings : otlp.auditing.AuditSettings
+        Sample size, false-alarm rate and limits.
+    rng : numpy.random.Generator, optional
+        By default ``numpy.random.default_rng(0)``.
+    progress : callable
+        Called with a label and the share done.
 
     Returns
     -------
@@ -114,15 +117,15 @@ def audit(
     >>> report.verdict.name, round(report.total_variation, 6)
     ('NOT_LOSSLESS', 0.06)
     """
-    how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    run = run_with(settings, rng, progress)
     subject = token_subject(rule, target, drafts, declared, reported_draft)
     said = _check_stated(stated)
-    report = replace(_judge(subject, *how), stated=said)
+    report = replace(_judge(subject, run), stated=said)
     same = subject.plan is None and subject.reported_draft.shape == subject.problem.target.shape
     if not same or report.verdict not in (Verdict.NOT_LOSSLESS, Verdict.RULE_FAILED):
         return report
-    how = (min(samples, CALLS), *how[1:])
-    again = _judge(replace(subject, rule=swap_laws(subject.rule)), *how)
+    fewer = replace(run, samples=min(run.samples, CALLS))
+    again = _judge(replace(subject, rule=swap_laws(subject.rule)), fewer)
     return replace(report, lossless_swapped=again.passed)
 
 
@@ -138,11 +141,7 @@ def audit_rounds(
     steps: int = 1,
     batch: int | None = None,
     stated: float | None = None,
-    samples: int = 20_000,
-    false_alarm_rate: float = 1e-6,
-    confidence: float = 0.99,
-    tolerance: float = 1e-6,
-    max_paths: int = 20_000,
+    settings: AuditSettings = OF_ROUNDS,
     name: str | None = None,
     rng: np.random.Generator | None = None,
     progress: Progress = silent,
@@ -186,10 +185,14 @@ def audit_rounds(
     stated : float, optional
         The mean tokens a round that it should give: where it gives less by more than chance, the
         verdict is SLOWER_THAN_STATED.
+    settings : otlp.auditing.AuditSettings
+        Sample size, false-alarm rate and limits; by default 20,000 samples and paths at most.
     name : str, optional
         What the report calls the rule.
-    samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
-        How the audit is made; see `otlp.auditing.AuditSettings`.
+    rng : numpy.random.Generator, optional
+        By default ``numpy.random.default_rng(0)``.
+    progress : callable
+        Called with a label and the share done.
 
     Returns
     -------
@@ -224,20 +227,20 @@ def audit_rounds(
     >>> otlp.audit_rounds(rule, target.tables, draft.tables, DraftedPaths(1, 2)).verdict.name
     'LOSSLESS'
     """
-    how: Any = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    run = run_with(settings, rng, progress)
     subject = round_subject(rule, target, draft, drafts, sampler, batch, name)
     said = _check_stated(stated)
     if schedule is not None:
         if sampler is not None or drafter is not None or batch is not None:
             raise InvalidInputError("schedule stands alone: leave out sampler, drafter and batch")
         joint = scheduled(rule, target, draft, drafts, schedule, steps, name)
-        return replace(_judge_schedule(joint, AuditSettings(*how)), stated=said)
+        return replace(_judge_schedule(joint, run), stated=said)
     if whole_number(steps, "steps", 1) > 1:
         raise InvalidInputError("steps are those of a schedule: pass schedule=")
     if drafter is not None:
         own = own_draws(subject, drafter)
-        return replace(audit_own_draws(own, AuditSettings(*how)), stated=said)
-    return replace(_judge(subject, *how), stated=said)
+        return replace(audit_own_draws(own, run), stated=said)
+    return replace(_judge(subject, run), stated=said)
 
 
 def _check_stated(stated: float | None) -> float:
@@ -245,20 +248,16 @@ def _check_stated(stated: float | None) -> float:
     return math.nan if stated is None else number(stated, "stated", 0.0)
 
 
-def _judge_schedule(subject: Scheduled, settings: AuditSettings) -> AuditReport:
+def _judge_schedule(subject: Scheduled, settings: AuditRun) -> AuditReport:
     """The audit; where texts are off that are right at each fixed length, the schedule's fault."""
-    report = _judge_with(subject, settings)
+    report = _judge(subject, settings)
     if report.verdict is not Verdict.NOT_LOSSLESS:
         return report
-    fixed = all(_judge_with(one, settings).passed for one in subject.by_length)
+    fixed = all(_judge(one, settings).passed for one in subject.by_length)
     return replace(report, anticipation=subject.example() if fixed else "")
 
 
-def _judge(subject: Subject, *how: Any) -> AuditReport:
-    return _judge_with(subject, AuditSettings(*how))
-
-
-def _judge_with(subject: Subject, settings: AuditSettings) -> AuditReport:
+def _judge(subject: Subject, settings: AuditRun) -> AuditReport:
     """Exactly where that can be done, else by sampling."""
     stated = None
     try:

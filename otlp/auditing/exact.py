@@ -10,14 +10,15 @@ import numpy as np
 
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_distribution
 from otlp.auditing.real_calls import hold_real_calls
-from otlp.auditing.report import AuditReport, AuditSettings, report_on
+from otlp.auditing.report import AuditReport, report_on
+from otlp.auditing.settings import AuditRun
 from otlp.auditing.subject import Failure, Step, Subject
 from otlp.auditing.token_subject import TokenSubject
 from otlp.distribution import FloatArray, total_variation
 from otlp.errors import InvalidInputError
 
 
-def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
+def audit_exactly(subject: Subject, settings: AuditRun) -> AuditReport:
     """Follow the drafts and the rule over all random draws; then play real rounds.
 
     Raises
@@ -71,7 +72,7 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
     )
 
 
-def audit_conditionals(subject: TokenSubject, settings: AuditSettings) -> AuditReport:
+def audit_conditionals(subject: TokenSubject, settings: AuditRun) -> AuditReport:
     """Read a plan's conditional distributions, without drawing from it."""
     listed = subject.listed
     output, acceptance = np.zeros(subject.vocab_size), 0.0
@@ -116,7 +117,7 @@ def _sample_error(
 
 def _report(
     subject: Subject,
-    settings: AuditSettings,
+    settings: AuditRun,
     output: FloatArray,
     failures: Mapping[str, float],
     slack: float = 0.0,

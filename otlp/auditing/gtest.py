@@ -50,7 +50,8 @@ class GTest:
     >>> def first_always(draft_tokens, p, q, rng):
     ...     return int(draft_tokens[0])
     >>> drafts = otlp.IID([0.9, 0.1], n=2)
-    >>> report = otlp.audit(first_always, [0.5, 0.5], drafts, max_paths=1, samples=20_000)
+    >>> sampled = otlp.auditing.AuditSettings(max_paths=1, samples=20_000)
+    >>> report = otlp.audit(first_always, [0.5, 0.5], drafts, settings=sampled)
     >>> report.test.samples, report.test.rejected
     (20000, True)
     """

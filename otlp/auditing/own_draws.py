@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from otlp.auditing.real_calls import play_rounds
-from otlp.auditing.report import AuditReport, AuditSettings, Verdict
+from otlp.auditing.report import AuditReport, Verdict
 from otlp.auditing.round_subject import RoundSubject
 from otlp.auditing.sampled import judge_sample
+from otlp.auditing.settings import AuditRun
 from otlp.auditing.subject import no_drafts
 from otlp.auditing.successive import LAGS, successive_tests
 from otlp.checks import check_rows
@@ -80,7 +81,7 @@ def own_draws(subject: RoundSubject, drafter: Any) -> OwnDraws:
     return OwnDraws(**vars(subject), drafter=drafter)
 
 
-def audit_own_draws(subject: OwnDraws, settings: AuditSettings) -> AuditReport:
+def audit_own_draws(subject: OwnDraws, settings: AuditRun) -> AuditReport:
     """Play rounds one after the other, and test their law, their drafts and their independence.
 
     Half of the false-alarm rate is that of the laws, half that of independence.  Texts that are off

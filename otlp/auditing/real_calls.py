@@ -16,7 +16,7 @@ from scipy import special
 
 from otlp.auditing.enumeration import ExactDistribution, NotEnumerableError
 from otlp.auditing.gtest import GTest, g_test
-from otlp.auditing.report import AuditSettings
+from otlp.auditing.settings import AuditRun
 from otlp.auditing.subject import Output, Progress, Step, Subject
 from otlp.auditing.torch_source import seeded_torch
 from otlp.checks import MEMORY_LIMIT, check_memory
@@ -66,14 +66,14 @@ def play_rounds(
 
 
 def hold_real_calls(
-    subject: Subject, settings: AuditSettings, law: ExactDistribution[Step], texts: FloatArray
+    subject: Subject, settings: AuditRun, law: ExactDistribution[Step], texts: FloatArray
 ) -> dict[str, GTest]:
     """Play ten thousand rounds, and test them against an enumerated law.
 
     Parameters
     ----------
     subject : Subject
-    settings : AuditSettings
+    settings : AuditRun
         Whose `false_alarm_rate` the tests share.
     law : ExactDistribution
         Of drafted tokens and output.

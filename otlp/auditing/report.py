@@ -1,4 +1,4 @@
-"""What an audit is asked and what it found: a verdict, the numbers behind it, both in words."""
+"""What an audit found: a verdict, the numbers behind it, both in words."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from scipy.special import ndtri
 
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
-from otlp.auditing.subject import Progress, Subject
-from otlp.checks import check_number, whole_number
+from otlp.auditing.settings import AuditRun
+from otlp.auditing.subject import Subject
 from otlp.distribution import FloatArray
-from otlp.errors import InvalidInputError
 from otlp.showing.html import html_bar, html_table
 
 UPWARDS = Context(prec=2, rounding=ROUND_CEILING)
@@ -50,73 +49,6 @@ class Verdict(Enum):
     def passed(self) -> bool:
         """Whether nothing was found wrong."""
         return self in (Verdict.LOSSLESS, Verdict.NOT_REJECTED)
-
-
-@dataclass(frozen=True)
-class AuditSettings:
-    """How an audit is made.
-
-    Parameters
-    ----------
-    samples : int
-        Sample size (tokens, or rounds), where the distribution cannot be computed; at least 1,000.
-    false_alarm_rate : float
-        Probability that a correct rule with correct drafts is rejected by the tests together.
-    confidence : float
-        Of the interval for the total variation, if sampled.
-    tolerance : float
-        Largest exact total variation that is called lossless: above the rounding of a rule in
-        float32, far below what sampling could see.
-    max_paths : int
-        Sample instead if the enumeration needs more paths; 0 samples always, a plan's
-        conditionals too.
-    rng : numpy.random.Generator, optional
-        By default ``numpy.random.default_rng(0)``.
-    progress : callable
-        Called with a label and the share done.
-
-    Raises
-    ------
-    InvalidInputError
-        If one of them has the wrong type or is out of its range.
-
-    Examples
-    --------
-    >>> import otlp
-    >>> def first_always(draft_tokens, p, q, rng):
-    ...     return int(draft_tokens[0])
-    >>> how = {"max_paths": 0, "samples": 2000, "false_alarm_rate": 1e-3}
-    >>> otlp.audit(first_always, [0.5, 0.5], otlp.IID([0.5, 0.5], n=2), **how).verdict.name
-    'NOT_REJECTED'
-    """
-
-    samples: int
-    false_alarm_rate: float
-    confidence: float
-    tolerance: float
-    max_paths: int
-    rng: np.random.Generator
-    progress: Progress
-
-    def __post_init__(self) -> None:
-        if self.rng is None:
-            object.__setattr__(self, "rng", np.random.default_rng(0))
-        for name, least in (("samples", 1000), ("max_paths", 0)):
-            if whole_number(getattr(self, name), name, least) >= 2**63:
-                raise InvalidInputError(f"{name} is 2^63 or more: it must be below")
-        for name in ("false_alarm_rate", "confidence"):
-            share = getattr(self, name)
-            check_number(name, share, lambda x: 0.0 < x < 1.0, "be a number between 0 and 1")
-        check_number("tolerance", self.tolerance, lambda x: 0.0 <= x < 2**63, "be a number >= 0")
-        object.__setattr__(self, "tolerance", float(self.tolerance))
-        if not isinstance(self.rng, np.random.Generator):
-            raise InvalidInputError(
-                f"rng is a {type(self.rng).__name__}: pass a numpy.random.Generator"
-            )
-        if not callable(self.progress):
-            raise InvalidInputError(
-                f"progress is a {type(self.progress).__name__}: pass a callable"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,7 +333,7 @@ class AuditReport:
 
 def report_on(
     subject: Subject,
-    settings: AuditSettings,
+    settings: AuditRun,
     target: FloatArray,
     output: FloatArray,
     failures: Mapping[str, float],

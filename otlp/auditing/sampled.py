@@ -12,7 +12,8 @@ from scipy import special
 
 from otlp.auditing.gtest import GTest, g_test, total_variation_interval
 from otlp.auditing.real_calls import play_rounds
-from otlp.auditing.report import AuditReport, AuditSettings, report_on
+from otlp.auditing.report import AuditReport, report_on
+from otlp.auditing.settings import AuditRun
 from otlp.auditing.subject import Failure, Output, Subject
 from otlp.distribution import FloatArray, IntArray, total_variation
 
@@ -22,7 +23,7 @@ COMPARED = 10_000
 BINS = 32
 
 
-def audit_by_sampling(subject: Subject, settings: AuditSettings, why: str) -> AuditReport:
+def audit_by_sampling(subject: Subject, settings: AuditRun, why: str) -> AuditReport:
     """Draw drafts and outputs and test them; the tests share the false-alarm rate equally.
 
     Raises
@@ -35,7 +36,7 @@ def audit_by_sampling(subject: Subject, settings: AuditSettings, why: str) -> Au
 
 
 def judge_sample(
-    subject: Subject, settings: AuditSettings, why: str, tokens: IntArray, outputs: list[Output]
+    subject: Subject, settings: AuditRun, why: str, tokens: IntArray, outputs: list[Output]
 ) -> AuditReport:
     """Test drafts and outputs that were played; the tests share the false-alarm rate equally."""
     samples, rng, confidence = settings.samples, settings.rng, settings.confidence

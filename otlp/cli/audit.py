@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from otlp._solve import optimal_acceptance, solve
-from otlp.auditing import AuditReport, DraftedPaths, audit, audit_rounds
+from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, audit, audit_rounds
 from otlp.auditing.argument_order import read_sampler
 from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
@@ -137,12 +137,15 @@ def command(
     if length is not None and isinstance(stated, str):
         raise click.UsageError(f"--stated {stated} is of one token: give paths a number")
     audited = _audited(rule, program, uniforms, length)
-    judged = {name: settings.pop(name) for name in JUDGING} | {"stated": stated}
+    how = AuditSettings(**{name: settings.pop(name) for name in JUDGING})
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
         found = CommandRule(program, uniforms) if program else _named(audited)
+        wanted = None if isinstance(stated, str) else stated
         if length is not None:
-            return audit_paths(found, n, length, vocab_size or 3, seed, judged, report_progress), ""
+            return audit_paths(
+                found, n, length, vocab_size or 3, seed, wanted, how, report_progress
+            ), ""
         if made_up:
             p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
             q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
@@ -150,16 +153,17 @@ def command(
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
         if isinstance(stated, str):
-            judged["stated"] = solve(Problem(p, declared), make_solver(stated)).acceptance
+            wanted = solve(Problem(p, declared), make_solver(stated)).acceptance
         sampler = None if drafts is None else read_sampler(load_function(drafts, "--drafts"))
         report = audit(
             found,
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
+            stated=wanted,
+            settings=how,
             rng=np.random.default_rng(seed),
             progress=report_progress,
-            **judged,
         )
         return report, _optimum(Problem(p, declared), report)
 
@@ -202,7 +206,14 @@ def _audited(rule: str | None, program: str | None, uniforms: int, length: int |
 
 
 def audit_paths(
-    rule: Any, n: int, length: int, size: int, seed: int, judged: Mapping[str, Any], progress: Any
+    rule: Any,
+    n: int,
+    length: int,
+    size: int,
+    seed: int,
+    stated: float | None,
+    settings: AuditSettings,
+    progress: Callable[..., None],
 ) -> AuditReport:
     """The audit of rounds over n paths, on made-up models."""
     if isinstance(rule, Solver):
@@ -212,10 +223,17 @@ def audit_paths(
     def tables(depth: int) -> list[Any]:
         return [rng.dirichlet(np.ones(size), (size,) * t) for t in range(depth)]
 
-    models, paths = (tables(length + 1), tables(length)), DraftedPaths(n, length)
-    batch = ROUNDS_AT_ONCE if isinstance(rule, CommandRule) else None
-    how = {"batch": batch, "rng": rng, "progress": progress, **judged}
-    return audit_rounds(rule, *models, paths, **how)
+    return audit_rounds(
+        rule,
+        tables(length + 1),
+        tables(length),
+        DraftedPaths(n, length),
+        batch=ROUNDS_AT_ONCE if isinstance(rule, CommandRule) else None,
+        stated=stated,
+        settings=settings,
+        rng=rng,
+        progress=progress,
+    )
 
 
 def _optimum(problem: Problem, report: AuditReport) -> str:

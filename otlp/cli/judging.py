@@ -30,7 +30,7 @@ false_alarm_option = click.option(
 )
 
 JUDGING = "samples", "false_alarm_rate", "tolerance", "max_paths"
-"""The options of `otlp.audit` and `otlp.audit_rounds` that `judging_options` adds."""
+"""The fields of `otlp.auditing.AuditSettings` that `judging_options` adds."""
 
 judging_options = options.several(
     click.option(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from otlp.auditing.argument_order import read_arguments
+from otlp.auditing.auditor import OF_ROUNDS
 from otlp.auditing.gtest import g_test
 from otlp.auditing.round_subject import output_of
 from otlp.auditing.subject import Failure, call
@@ -131,7 +132,7 @@ def audit_first(settings: Sequence[Setting]) -> None:
         for one, function in own:
             words = f"{one.algorithm}, K = {one.paths}, L = {one.length}"
             step(words, 0)
-            work = partial(audit_paths, function, one.paths, one.length, SIZE, 0, {})
+            work = partial(audit_paths, function, one.paths, one.length, SIZE, 0, None, OF_ROUNDS)
             report = run_in_child(work, TIME_LIMIT, lambda *told: None)
             if not report.passed:
                 raise InvalidInputError(

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, audit, audit_rounds
+from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, DraftedTree, audit, audit_rounds
+from otlp.auditing.auditor import OF_ROUNDS
 from otlp.auditing.round_subject import PADDING
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray
@@ -44,10 +45,7 @@ def assert_lossless(
     sampler: Callable[..., Any] | None = None,
     drafter: Callable[..., Any] | None = None,
     batch: int | None = None,
-    samples: int = 20_000,
-    false_alarm_rate: float = 1e-6,
-    tolerance: float = 1e-6,
-    max_paths: int = 20_000,
+    settings: AuditSettings = OF_ROUNDS,
     seed: int = 0,
 ) -> tuple[AuditReport, ...]:
     """Fail unless a verification rule keeps the target's distribution.
@@ -70,8 +68,8 @@ def assert_lossless(
         Total variation that a sample must be able to find: that much is planted in the control.
     sampler, drafter, batch
         See `otlp.audit_rounds`; of one token none is taken.
-    samples, false_alarm_rate, tolerance, max_paths
-        See `otlp.auditing.AuditSettings`.  The rate is that of one audit of the grid.
+    settings : otlp.auditing.AuditSettings
+        Of each audit of the grid; by default 20,000 samples and paths at most.
     seed : int
         Of the problems and of the samples: the outcome is always the same.
 
@@ -109,9 +107,7 @@ def assert_lossless(
     """
     of_rounds = {"sampler": sampler, "drafter": drafter, "batch": batch}
     sizes = _checked(rule, drafts, vocab_sizes, dtypes, least_error, of_rounds)
-    how = {"samples": samples, "false_alarm_rate": false_alarm_rate}
-    how |= {"tolerance": tolerance, "max_paths": max_paths}
-    judged = partial(_judged, drafts=drafts, seed=seed, of_rounds=of_rounds, how=how)
+    judged = partial(_judged, drafts=drafts, seed=seed, of_rounds=of_rounds, settings=settings)
     grid = list(_grid(sizes, dtypes))
     control = judged(_spoiled(rule, least_error, drafts, batch), grid[0])
     # a rule that is wrong by itself shall be told so, not that the control failed
@@ -155,16 +151,18 @@ def _judged(
     drafts: Drafting,
     seed: int,
     of_rounds: dict[str, Any],
-    how: dict[str, Any],
+    settings: AuditSettings,
 ) -> AuditReport:
     """The audit of a rule on one problem of the grid."""
     size, zeros, dtype = cell
     converted, rng = _converted(rule, dtype), np.random.default_rng(seed)
     if isinstance(drafts, DraftedPaths | DraftedTree):
         target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
-        return audit_rounds(converted, target, draft, drafts, rng=rng, **of_rounds, **how)
+        return audit_rounds(
+            converted, target, draft, drafts, settings=settings, rng=rng, **of_rounds
+        )
     (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
-    return audit(converted, p, drafts(q), rng=rng, **how)
+    return audit(converted, p, drafts(q), settings=settings, rng=rng)
 
 
 def _passing(report: AuditReport, cell: Cell, least_error: float) -> AuditReport:

@@ -11,7 +11,7 @@ import pytest
 
 import otlp
 from otlp import audit_rounds
-from otlp.auditing import DraftedPaths, Verdict
+from otlp.auditing import AuditSettings, DraftedPaths, Verdict
 from otlp.decode import Block, TabularModel, TwoSlicePaths, iid_paths, random_pair
 from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.laws.round_laws import round_law
@@ -58,15 +58,17 @@ def test_a_sample_has_a_stated_power() -> None:
 
     one = DraftedPaths(1, 1)
     how: dict[str, Any] = {"vocab_sizes": [2], "dtypes": ["float64"]}
-    assert_lossless(sampled, one, samples=8_000, **how)
+    assert_lossless(sampled, one, settings=AuditSettings(samples=8_000), **how)
     with pytest.raises(AssertionError, match=r"1,000 samples find .* more samples"):
-        assert_lossless(sampled, one, samples=1_000, **how)
+        assert_lossless(sampled, one, settings=AuditSettings(samples=1_000), **how)
 
 
 def test_a_control_that_is_not_found_fails() -> None:
     """A tolerance that hides the planted error would hide the rule's own."""
     with pytest.raises(AssertionError, match="control was not found"):
-        assert_lossless(token_rule, DraftedPaths(1, 1), vocab_sizes=[2], tolerance=0.2)
+        assert_lossless(
+            token_rule, DraftedPaths(1, 1), vocab_sizes=[2], settings=AuditSettings(tolerance=0.2)
+        )
 
 
 def test_it_fails_without_assertions_of_the_interpreter() -> None:
@@ -130,8 +132,14 @@ def test_what_compares_scores_is_lossless_by_a_sample() -> None:
     draft, target = random_pair(2, 3, np.random.default_rng(0))
     p, q = target.tables[0], draft.tables[0]
     reports = [
-        otlp.audit(martingale, p, otlp.IID(q, n=3), samples=1_500),
-        audit_rounds(two_slice, target.tables, draft.tables, DraftedPaths(2, 2), samples=1_500),
+        otlp.audit(martingale, p, otlp.IID(q, n=3), settings=AuditSettings(samples=1_500)),
+        audit_rounds(
+            two_slice,
+            target.tables,
+            draft.tables,
+            DraftedPaths(2, 2),
+            settings=AuditSettings(samples=1_500),
+        ),
     ]
     for report in reports:
         assert report.verdict is Verdict.NOT_REJECTED

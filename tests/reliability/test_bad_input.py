@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp.auditing import AuditSettings
 from otlp.errors import OTLPError
 from otlp.export import cvxpy_problem, lp_arrays
 from otlp.sweeps.solve_many import Row
@@ -70,8 +71,11 @@ def numpy_calls() -> Calls:
         partial(
             otlp.audit,
             rule=plan, target=P, drafts=otlp.IID(Q, 2), declared=otlp.IID(Q, 2), reported_draft=Q,
+            settings=AuditSettings(samples=1000, max_paths=1000), rng=rng,
+        ),
+        partial(
+            AuditSettings,
             samples=1000, false_alarm_rate=1e-6, confidence=0.99, tolerance=1e-6, max_paths=1000,
-            rng=rng,
         ),
         partial(otlp.synthetic.generate, rows=2, vocab_size=1000, seed=0),
         partial(

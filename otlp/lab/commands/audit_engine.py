@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from otlp.auditing import AuditSettings
 from otlp.cli import options
 from otlp.cli.judging import judge, judging_options, record, tell
 from otlp.lab.engines import ENGINES
@@ -55,7 +56,12 @@ def command(
 
     report, beside = judge(
         lambda progress: audit_engine(
-            ENGINES[engine], length, vocab_size, seed, progress=progress, **judged
+            ENGINES[engine],
+            length,
+            vocab_size,
+            seed,
+            settings=AuditSettings(**judged),
+            progress=progress,
         ),
         time_limit,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from otlp.auditing import AuditReport, DraftedPaths, audit_rounds
+from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, audit_rounds
 from otlp.auditing.subject import Progress, silent
 from otlp.decode import random_pair
 from otlp.lab.engines.beside import Beside
@@ -19,12 +17,10 @@ def audit_engine(
     vocab_size: int,
     seed: int,
     *,
-    samples: int,
-    false_alarm_rate: float,
+    settings: AuditSettings,
     progress: Progress = silent,
-    **settings: Any,
 ) -> tuple[AuditReport, tuple[Beside, ...]]:
-    """Audit an engine's verifier, and its drafting; `settings` are those of `audit_rounds`."""
+    """Audit an engine's verifier, and its drafting."""
     found, rng = engine.rule(), np.random.default_rng(seed)
     rule, drafter = (
         (found.verify, found.draft) if isinstance(found, EngineRounds) else (found, None)
@@ -37,11 +33,9 @@ def audit_engine(
         DraftedPaths(1, length),
         drafter=drafter,
         batch=engine.batch,
-        samples=samples,
-        false_alarm_rate=false_alarm_rate,
+        settings=settings,
         name=engine.label,
         rng=rng,
         progress=progress,
-        **settings,
     )
-    return report, engine.beside(samples, seed, false_alarm_rate, progress)
+    return report, engine.beside(settings.samples, seed, settings.false_alarm_rate, progress)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.auditing import Verdict, audit
+from otlp.auditing import AuditSettings, Verdict, audit
 from otlp.auditing.draft_check import check_drafts
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.solvers import SOLVERS
@@ -43,7 +43,12 @@ RIGHT = {
 def test_right_rules_pass(name: str, max_paths: int) -> None:
     rule, drafts = RIGHT[name]
     # an interval that misses 0 is a false alarm, of rate 1e-6
-    report = audit(rule, P, drafts, max_paths=max_paths, samples=20_000, confidence=1.0 - 1e-6)
+    report = audit(
+        rule,
+        P,
+        drafts,
+        settings=AuditSettings(max_paths=max_paths, samples=20_000, confidence=1.0 - 1e-6),
+    )
     assert report.passed
     if max_paths:
         assert report.verdict is Verdict.LOSSLESS
@@ -73,7 +78,7 @@ WRONG = {
 def test_wrong_rules_are_caught_and_sampling_agrees_with_the_exact_law(name: str) -> None:
     rule, drafts, verdict = WRONG[name]
     exact, sampled = (
-        audit(rule, P, drafts, max_paths=max_paths, samples=20_000)
+        audit(rule, P, drafts, settings=AuditSettings(max_paths=max_paths, samples=20_000))
         for max_paths in (EXACT, SAMPLED)
     )
     for report in (exact, sampled):
@@ -129,8 +134,8 @@ def test_a_sampler_is_enumerated_with_the_rule() -> None:
 
 @BOTH
 def test_argmax_drafts_with_a_softmax_q(max_paths: int) -> None:
-    sampler, how = lambda rng: [int(np.argmax(Q))], {"max_paths": max_paths, "samples": 5_000}
-    report = audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), **how)
+    sampler, how = lambda rng: [int(np.argmax(Q))], AuditSettings(5_000, max_paths=max_paths)
+    report = audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), settings=how)
     assert report.verdict is Verdict.DRAFTS_DIFFER
     assert report.total_variation > 0.1
     told = audit(rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), reported_draft=Q)
@@ -142,9 +147,9 @@ def test_argmax_drafts_with_a_softmax_q(max_paths: int) -> None:
 @BOTH
 def test_drafts_without_replacement_that_are_said_to_be_with(max_paths: int) -> None:
     drafts, declared = otlp.WithoutReplacement(Q, 2), otlp.IID(Q, 2)
-    how = {"max_paths": max_paths, "samples": 5_000}
-    report = audit(rules.eagle_style, P, drafts, declared=declared, **how)
-    other = audit(rules.eagle_style, P, declared, declared=drafts, **how)
+    how = AuditSettings(5_000, max_paths=max_paths)
+    report = audit(rules.eagle_style, P, drafts, declared=declared, settings=how)
+    other = audit(rules.eagle_style, P, declared, declared=drafts, settings=how)
     assert report.verdict is other.verdict is Verdict.DRAFTS_DIFFER
     assert report.drafts.repeats == 0.0 < report.drafts.expected_repeats
     assert other.drafts.impossible > 0.0
@@ -152,7 +157,7 @@ def test_drafts_without_replacement_that_are_said_to_be_with(max_paths: int) -> 
 
 
 def test_what_has_no_finite_set_of_outcomes_is_sampled() -> None:
-    report = audit(rules.gamma_race, P, otlp.IID(Q, 1), samples=20_000)
+    report = audit(rules.gamma_race, P, otlp.IID(Q, 1), settings=AuditSettings(samples=20_000))
     assert report.verdict is Verdict.NOT_REJECTED
     assert "rng.standard_gamma" in report.why_sampled
     assert "20,000" in str(report)
@@ -208,7 +213,9 @@ def test_draft_check_without_listing_tuples(real: str, declared: str) -> None:
 )
 @BOTH
 def test_edges(p: Any, drafts: otlp.DraftScheme, max_paths: int) -> None:
-    report = audit(guarded_eagle, p, drafts, max_paths=max_paths, samples=2_000)
+    report = audit(
+        guarded_eagle, p, drafts, settings=AuditSettings(max_paths=max_paths, samples=2_000)
+    )
     assert report.passed, str(report)
 
 
@@ -220,7 +227,7 @@ def test_a_law_that_stays_open_is_sampled() -> None:
             pass
         return rng.choice(len(p), p=p)
 
-    report = audit(patient, P, otlp.IID(Q, 1), samples=1_000, tolerance=0.0)
+    report = audit(patient, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000, tolerance=0.0))
     assert report.verdict is Verdict.NOT_REJECTED
     assert "up to" in report.why_sampled
     assert audit(patient, P, otlp.IID(Q, 1)).verdict is Verdict.LOSSLESS
@@ -239,7 +246,7 @@ def test_a_token_of_probability_zero_is_proof() -> None:
         return 2 if rng.random() < 1e-2 else rng.choice(3, p=p)
 
     pair = [0.5, 0.5, 0.0], otlp.IID([0.5, 0.3, 0.2], 1)
-    report = audit(rarely_wrong, *pair, max_paths=SAMPLED, samples=2_000)
+    report = audit(rarely_wrong, *pair, settings=AuditSettings(max_paths=SAMPLED, samples=2_000))
     assert report.verdict is Verdict.NOT_LOSSLESS
     assert report.test is not None and report.test.impossible > 0
     assert "target probability 0" in str(report)
@@ -251,16 +258,22 @@ def test_a_mistake_that_is_spread_over_thousands_of_tokens() -> None:
     q = np.full(3000, 1.0 / 3000.0)
     p = q * np.where(rng.random(3000) < 0.5, 0.6, 1.4)
     drafts = otlp.IID(q, 2)
-    wrong = audit(rules.each_in_turn, p / p.sum(), drafts, samples=20_000)
+    wrong = audit(rules.each_in_turn, p / p.sum(), drafts, settings=AuditSettings(samples=20_000))
     assert wrong.verdict is Verdict.NOT_LOSSLESS
-    right = audit(rules.eagle_style, p / p.sum(), drafts, samples=20_000)
+    right = audit(rules.eagle_style, p / p.sum(), drafts, settings=AuditSettings(samples=20_000))
     assert right.verdict is Verdict.NOT_REJECTED
     assert "No deviation is sure to be found" in str(right)
 
 
 def test_the_seed_fixes_the_report() -> None:
     reports = [
-        audit(rules.gamma_race, P, otlp.IID(Q, 1), samples=1_000, rng=np.random.default_rng(seed))
+        audit(
+            rules.gamma_race,
+            P,
+            otlp.IID(Q, 1),
+            settings=AuditSettings(samples=1_000),
+            rng=np.random.default_rng(seed),
+        )
         for seed in (1, 1, 2)
     ]
     assert str(reports[0]) == str(reports[1]) != str(reports[2])
@@ -281,6 +294,7 @@ def test_the_seed_fixes_the_report() -> None:
         ({"tolerance": False}, ">= 0"),
         ({"rng": 3}, "numpy.random.Generator"),
         ({"progress": 3}, "callable"),
+        ({"settings": {"samples": 1000}}, "settings is .* AuditSettings"),
         ({"reported_draft": "q"}, "real numbers"),
         ({"reported_draft": [[0.5], [0.2, 0.3]]}, "reported_draft cannot be turned into an array"),
         ({"reported_draft": [1j]}, "real numbers"),
@@ -303,8 +317,11 @@ def test_the_seed_fixes_the_report() -> None:
 )
 def test_bad_input(arguments: dict[str, Any], words: str) -> None:
     call: dict[str, Any] = {"rule": rules.leviathan, "target": P, "drafts": otlp.IID(Q, 1)}
+    fields = AuditSettings.__dataclass_fields__
+    numbers = {name: arguments[name] for name in fields if name in arguments}
+    others = {name: value for name, value in arguments.items() if name not in fields}
     with pytest.raises(InvalidInputError, match=words):
-        audit(**(call | arguments))
+        audit(**({"settings": AuditSettings(**numbers)} | call | others))
 
 
 @BOTH
@@ -313,14 +330,14 @@ def test_a_sampler_that_fails_is_named(max_paths: int) -> None:
         (hostile.failing, r"KeyError: '\[/bold\]'"),
         (hostile.leaving, "SystemExit: 0"),
     ):
-        sampler, how = partial(bad, Q), {"max_paths": max_paths}
+        sampler, how = partial(bad, Q), AuditSettings(max_paths=max_paths)
         with pytest.raises(InvalidInputError, match=words):
-            audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), **how)
+            audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), settings=how)
 
 
 def test_more_samples_than_memory_are_refused() -> None:
     with pytest.raises(SizeLimitError, match="10,000"):
-        audit(rules.leviathan, P, otlp.IID(Q, 10_000), samples=10**8)
+        audit(rules.leviathan, P, otlp.IID(Q, 10_000), settings=AuditSettings(samples=10**8))
 
 
 def test_what_a_rule_says_is_made_harmless() -> None:

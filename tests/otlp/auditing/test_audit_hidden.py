@@ -29,7 +29,7 @@ import pytest
 from numba import njit
 
 import otlp
-from otlp.auditing import Verdict, audit
+from otlp.auditing import AuditSettings, Verdict, audit
 from tests.otlp.auditing import rules
 from tests.otlp.auditing.rules import P, Q
 
@@ -165,7 +165,7 @@ SOURCES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_source_is_named(name: str) -> None:
     rule, words = SOURCES[name]
-    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(rule, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is Verdict.NOT_REJECTED
     assert words in report.why_sampled
 
@@ -173,7 +173,7 @@ def test_the_source_is_named(name: str) -> None:
 def test_a_seed_of_torch() -> None:
     torch = pytest.importorskip("torch")
     rule = departing(lambda: torch.Generator().seed() < 0)
-    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(rule, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is Verdict.NOT_REJECTED
     assert "torch.Generator.seed" in report.why_sampled
 
@@ -190,7 +190,9 @@ def test_a_counter_in_a_tensor(module: bool) -> None:
         (held.count if held is not None else count)[1] += 1
         return False
 
-    report = audit(departing(counted_in_it), P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(
+        departing(counted_in_it), P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000)
+    )
     assert "remembers" in report.why_sampled
 
 
@@ -202,7 +204,7 @@ def test_draws_of_torch_are_followed(kind: str) -> None:
     def draw() -> bool:
         return bool(torch.rand(1, dtype=torch.float64, generator=generator) < 1e-5)
 
-    report = audit(departing(draw), P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(departing(draw), P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.method == "enumeration"
     assert report.verdict is Verdict.NOT_LOSSLESS
 
@@ -210,7 +212,7 @@ def test_draws_of_torch_are_followed(kind: str) -> None:
 def test_one_in_a_hundred_by_an_unseen_way_is_found_by_repetition() -> None:
     """The call is made by compiled code, where no profile function sees it."""
     deviate = departing(lambda: next(map(urandom, [2])) < b"\x02\x8f")
-    report = audit(deviate, P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(deviate, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is not Verdict.LOSSLESS
     assert "run again" in report.why_sampled
 
@@ -224,7 +226,10 @@ def test_another_answer_at_the_first_call() -> None:
             return None
         return rules.leviathan(d, p, q, rng)
 
-    assert audit(once, P, otlp.IID(Q, 1), samples=1_000).verdict is Verdict.NOT_REJECTED
+    assert (
+        audit(once, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000)).verdict
+        is Verdict.NOT_REJECTED
+    )
 
 
 def test_a_sampler_of_drafts_is_watched_too() -> None:
@@ -232,7 +237,9 @@ def test_a_sampler_of_drafts_is_watched_too() -> None:
         secrets.token_bytes(1)
         return rng.choice(5, size=1, p=Q)
 
-    report = audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), samples=1_000)
+    report = audit(
+        rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), settings=AuditSettings(samples=1_000)
+    )
     assert report.verdict is Verdict.NOT_REJECTED
     assert "os.urandom" in report.why_sampled
 

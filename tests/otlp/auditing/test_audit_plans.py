@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import otlp
-from otlp.auditing import Verdict, audit
+from otlp.auditing import AuditSettings, Verdict, audit
 from otlp.distribution import FloatArray
 from otlp.plan import Marginals, Plan, TablePlan
 from tests.otlp.auditing.rules import P, Q
@@ -79,7 +79,9 @@ class Broken(TargetPlan):
 def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> None:
     """With fewer paths than tuples too: its own account of its marginals is no proof."""
     plan = kind(PROBLEM)
-    report = audit(plan, P, PROBLEM.drafts, max_paths=max_paths, samples=20_000)
+    report = audit(
+        plan, P, PROBLEM.drafts, settings=AuditSettings(max_paths=max_paths, samples=20_000)
+    )
     if max_paths == EXACT:
         assert (report.verdict, report.method) == (Verdict.LOSSLESS, "enumeration")
         assert report.repetitions > 2_000
@@ -102,7 +104,9 @@ def test_a_plan_for_another_target_or_for_other_drafts() -> None:
 @BOTH
 @pytest.mark.parametrize("kind", [FirstDraft, FirstDraftInCompiledCode])
 def test_a_plan_that_samples_its_first_draft(kind: type[Plan], max_paths: int) -> None:
-    report = audit(kind(PROBLEM), P, PROBLEM.drafts, max_paths=max_paths, samples=5_000)
+    report = audit(
+        kind(PROBLEM), P, PROBLEM.drafts, settings=AuditSettings(max_paths=max_paths, samples=5_000)
+    )
     assert report.verdict is Verdict.NOT_LOSSLESS
     assert report.total_variation == pytest.approx(0.5 * np.abs(P - Q).sum(), abs=0.03)
 
@@ -110,7 +114,12 @@ def test_a_plan_that_samples_its_first_draft(kind: type[Plan], max_paths: int) -
 @BOTH
 def test_samples_that_do_not_follow_the_conditional(max_paths: int) -> None:
     problem = otlp.Problem(Q, otlp.IID(Q, 2))
-    report = audit(Swapped(problem), Q, problem.drafts, max_paths=max_paths, samples=5_000)
+    report = audit(
+        Swapped(problem),
+        Q,
+        problem.drafts,
+        settings=AuditSettings(max_paths=max_paths, samples=5_000),
+    )
     assert report.verdict is Verdict.SAMPLE_DIFFERS
     assert not report.passed
     assert "does not follow its conditional" in str(report)
@@ -134,7 +143,9 @@ def test_samples_that_do_not_follow_the_conditional(max_paths: int) -> None:
 )
 def test_conditionals_that_are_no_distributions(wrong: Any, words: str, max_paths: int) -> None:
     plan = Broken(PROBLEM, wrong)
-    report = audit(plan, P, PROBLEM.drafts, max_paths=max_paths, samples=2_000)
+    report = audit(
+        plan, P, PROBLEM.drafts, settings=AuditSettings(max_paths=max_paths, samples=2_000)
+    )
     assert report.verdict is Verdict.RULE_FAILED
     (what,) = report.failures
     assert re.search(words, what)
@@ -160,6 +171,9 @@ def test_the_law_of_places_is_uniform_for_every_solver() -> None:
     for name in ("max-flow", "martingale", "orderings", "k-seq"):
         solution = otlp.solve(PROBLEM, solver=name)
         report = audit(
-            solution.plan, P, PROBLEM.drafts, max_paths=SAMPLED, samples=5_000, tolerance=1.0
+            solution.plan,
+            P,
+            PROBLEM.drafts,
+            settings=AuditSettings(max_paths=SAMPLED, samples=5_000, tolerance=1.0),
         )
         assert report.verdict is Verdict.NOT_REJECTED, str(report)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import otlp
-from otlp.auditing import DraftedPaths, Verdict, audit, audit_rounds
+from otlp.auditing import AuditSettings, DraftedPaths, Verdict, audit, audit_rounds
 from otlp.testing import assert_lossless
 from tests.otlp.auditing import rules
 from tests.otlp.auditing.rules import P, Q
@@ -29,7 +29,7 @@ def refused_by_numpy(d: Any, p: Any, q: Any, rng: Any) -> Any:
     [(tells_them_apart, Verdict.NOT_LOSSLESS), (refused_by_numpy, Verdict.RULE_FAILED)],
 )
 def test_a_real_generator_answers_otherwise(rule: Any, verdict: Verdict) -> None:
-    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(rule, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is verdict
     if verdict is Verdict.NOT_LOSSLESS:
         assert "do not follow the law that was enumerated" in report.why_sampled
@@ -71,7 +71,9 @@ def only_the_root_of_the_first(x: Any, p: Any, q: Any) -> Any:
 )
 def test_rows_of_a_batch_that_mix(seen: Any, batch: int) -> None:
     one = DraftedPaths(1, 1)
-    report = audit_rounds(in_rows(seen), *models(3, 2), one, batch=batch, samples=4_000)
+    report = audit_rounds(
+        in_rows(seen), *models(3, 2), one, batch=batch, settings=AuditSettings(samples=4_000)
+    )
     assert report.verdict is Verdict.NOT_LOSSLESS
     assert "real calls do not follow" in report.why_sampled
 
@@ -86,7 +88,8 @@ def test_rows_of_a_batch_that_do_not() -> None:
 
 @pytest.mark.usefixtures("few_repetitions")
 def test_assert_lossless_plays_batches() -> None:
-    how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "batch": 4, "samples": 4_000}
+    how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "batch": 4}
+    how["settings"] = AuditSettings(4_000, max_paths=20_000)
     assert_lossless(in_rows(lambda *given: given), DraftedPaths(1, 1), **how)
     with pytest.raises(AssertionError, match="NOT_LOSSLESS"):
         assert_lossless(in_rows(first_law), DraftedPaths(1, 1), **how)
@@ -113,5 +116,5 @@ def test_torch_is_played_as_it_is() -> None:
         list(map(torch.default_generator.manual_seed, [3]))
         return int(torch.multinomial(torch.tensor(p), 1))
 
-    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    report = audit(rule, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is Verdict.NOT_LOSSLESS

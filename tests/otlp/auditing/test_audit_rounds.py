@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from otlp import audit_rounds
-from otlp.auditing import DraftedPaths, DraftedTree, Verdict
+from otlp.auditing import AuditSettings, DraftedPaths, DraftedTree, Verdict
 from otlp.errors import InvalidInputError, SizeLimitError
 from tests.otlp.auditing.shipped_rules import (
     ONE,
@@ -94,14 +94,25 @@ def test_a_sample_finds_a_mistake_in_batches() -> None:
         bonus = (np.cumsum(p[:, 0, -1], 1) < rng.random((len(x), 1))).sum(1)
         return np.column_stack([x[:, 0], bonus])
 
-    report = audit_rounds(accepts_all, *models(3, 3), DraftedPaths(1, 2), batch=500, samples=5_000)
+    report = audit_rounds(
+        accepts_all,
+        *models(3, 3),
+        DraftedPaths(1, 2),
+        batch=500,
+        settings=AuditSettings(samples=5_000),
+    )
     assert report.verdict is Verdict.NOT_LOSSLESS
     assert "rng.normal" in report.why_sampled
     assert report.test.detectable < 0.1
 
 
 def test_a_sample_of_a_right_rule_is_not_rejected() -> None:
-    report = audit_rounds(token_rule, *models(3, 3), DraftedPaths(1, 2), max_paths=0, samples=4_000)
+    report = audit_rounds(
+        token_rule,
+        *models(3, 3),
+        DraftedPaths(1, 2),
+        settings=AuditSettings(max_paths=0, samples=4_000),
+    )
     assert report.verdict is Verdict.NOT_REJECTED
     assert report.interval[0] == 0.0
     exact = audit_rounds(token_rule, *models(3, 3), DraftedPaths(1, 2))
@@ -138,7 +149,12 @@ def test_bad_input_is_named() -> None:
         (lambda: audit_rounds(token_rule, target, draft[:1], paths), InvalidInputError),
         (lambda: audit_rounds(token_rule, target, draft, [0, 0]), InvalidInputError),
         (lambda: audit_rounds(3, target, draft, paths), InvalidInputError),
-        (lambda: audit_rounds(token_rule, target, draft, paths, samples=3), InvalidInputError),
+        (
+            lambda: audit_rounds(
+                token_rule, target, draft, paths, settings=AuditSettings(samples=3)
+            ),
+            InvalidInputError,
+        ),
         (lambda: audit_rounds(token_rule, *models(101, 3), DraftedPaths(1, 2)), SizeLimitError),
     ]:
         with pytest.raises(kind):

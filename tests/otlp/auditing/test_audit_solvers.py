@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import otlp
-from otlp.auditing import Verdict
+from otlp.auditing import AuditSettings, Verdict
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.solvers import SOLVERS
 
@@ -43,7 +43,7 @@ def test_the_sampler_of_a_plan(name: str, case: str) -> None:
     prepared = solver.prepare(problem, otlp.Guarantee.LOSSLESS)
     for plan in (prepared,) if problem.n == 3 else (solution.plan, prepared):
         sample = lambda tokens, p, q, rng, plan=plan: plan.sample(tokens, rng)  # noqa: E731
-        report = otlp.audit(sample, P, problem.drafts, samples=5_000)
+        report = otlp.audit(sample, P, problem.drafts, settings=AuditSettings(samples=5_000))
         assert report.verdict is (Verdict.NOT_REJECTED if compiled else Verdict.LOSSLESS), report
         if not compiled:
             # what is too unlikely to be followed counts, and there is more of it with three drafts
@@ -59,7 +59,7 @@ def test_every_solver_is_audited() -> None:
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_a_solver_itself(case: str) -> None:
     problem = PROBLEMS[case]
-    report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, samples=5_000)
+    report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, settings=AuditSettings(samples=5_000))
     best = otlp.optimal_acceptance(problem)
     assert report.verdict is Verdict.LOSSLESS, str(report)
     assert report.acceptance == pytest.approx(best, abs=1e-7)
@@ -67,13 +67,17 @@ def test_a_solver_itself(case: str) -> None:
 
 def test_a_plan_of_compiled_code_is_judged_by_its_conditionals() -> None:
     problem = PROBLEMS["iid-2"]
-    report = otlp.audit(SOLVERS[COMPILED](), P, problem.drafts, samples=20_000)
+    report = otlp.audit(
+        SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=20_000)
+    )
     assert report.verdict is Verdict.LOSSLESS
     assert report.method == "conditional"
     assert report.acceptance == pytest.approx(otlp.optimal_acceptance(problem), abs=1e-12)
     assert "numba compiled" in report.why_sampled
     assert report.sample_test is not None and report.sample_test.samples == 10_000
-    sampled = otlp.audit(SOLVERS[COMPILED](), P, problem.drafts, samples=20_000, max_paths=0)
+    sampled = otlp.audit(
+        SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=20_000, max_paths=0)
+    )
     assert sampled.verdict is Verdict.NOT_REJECTED
     assert abs(sampled.acceptance - report.acceptance) < 2.0 * sampled.acceptance_error < 0.04
     assert "± " in str(sampled)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from otlp import IID, audit, audit_rounds
-from otlp.auditing import DraftedPaths, Verdict, command
+from otlp.auditing import AuditSettings, DraftedPaths, Verdict, command
 from otlp.auditing.command import CommandRule
 from otlp.auditing.subject import NotJudgedError
 from otlp.errors import InvalidInputError
@@ -104,7 +104,7 @@ def test_paths_are_followed_too(rule: str) -> None:
 
 
 def test_what_draws_by_itself_is_sampled() -> None:
-    report = paths("speculative", 0, samples=1_000)
+    report = paths("speculative", 0, settings=AuditSettings(1_000))
     assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")
     assert "another process" in report.why_sampled
 
@@ -117,7 +117,9 @@ def test_a_sliver_that_a_search_misses_is_called_no_proof() -> None:
 
 def test_what_draws_beside_its_numbers_is_seen() -> None:
     body = "next(u); tokens = [0 if random.random() < 0.1 else 1]"
-    report = audit(CommandRule(program(body), 1), P, IID(Q, n=1), samples=1_000)
+    report = audit(
+        CommandRule(program(body), 1), P, IID(Q, n=1), settings=AuditSettings(samples=1_000)
+    )
     assert (report.verdict, report.method) == (Verdict.NOT_LOSSLESS, "sampling")
 
 

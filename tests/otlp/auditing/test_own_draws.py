@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from otlp import audit_rounds
-from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, Verdict
+from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, DraftedTree, Verdict
 from otlp.auditing.successive import independence_test, successive_tests
 from otlp.errors import InvalidInputError
 from otlp.lab.engines import ENGINES
@@ -33,8 +33,9 @@ def repeated(law: Any, length: int) -> list[Any]:
 
 def played(engine: Engine, target: Any = TARGET, seed: int = 0, **more: Any) -> AuditReport:
     models = repeated(target, 3), repeated(DRAFT, 2)
-    how: dict[str, Any] = {"samples": 2_500, "rng": np.random.default_rng(seed), **more}
-    return audit_rounds(engine.verify, *models, PATH, drafter=engine.draft, **how)
+    how: dict[str, Any] = {"settings": AuditSettings(2_500), **more}
+    rng = np.random.default_rng(seed)
+    return audit_rounds(engine.verify, *models, PATH, drafter=engine.draft, rng=rng, **how)
 
 
 TWINS = {
@@ -78,7 +79,7 @@ def test_rows_of_a_batch_that_share_numbers() -> None:
     right = played(OwnRows(), batch=5)
     assert right.verdict is Verdict.NOT_REJECTED
     assert "last token with first draft, 5 later" in right.successive
-    one_call = played(OwnRows(), batch=1_000, samples=1_000)
+    one_call = played(OwnRows(), batch=1_000, settings=AuditSettings(1_000))
     assert one_call.verdict is Verdict.NOT_REJECTED
 
 
@@ -86,7 +87,9 @@ def test_a_test_suite_fails_too() -> None:
     engine = own_engines.AdvancedByAccepted()
     how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "least_error": 0.4}
     with pytest.raises(AssertionError, match="ROUNDS_DEPEND"):
-        assert_lossless(engine.verify, PATH, drafter=engine.draft, samples=1_500, **how)
+        assert_lossless(
+            engine.verify, PATH, drafter=engine.draft, settings=AuditSettings(samples=1_500), **how
+        )
 
 
 @pytest.mark.slow
@@ -117,7 +120,15 @@ def test_forty_right_rounds_are_not_rejected() -> None:
 
         kinds = (block, drafts), (engine.verify, engine.draft), (theirs, torch_drafts)
         rule, drafter = kinds[seed // 3 % 3]
-        report = audit_rounds(rule, laws, drafted, PATH, drafter=drafter, samples=2_000, rng=rng)
+        report = audit_rounds(
+            rule,
+            laws,
+            drafted,
+            PATH,
+            drafter=drafter,
+            settings=AuditSettings(samples=2_000),
+            rng=rng,
+        )
         assert report.verdict is Verdict.NOT_REJECTED, report
 
 

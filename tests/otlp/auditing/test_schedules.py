@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from otlp import audit_rounds
-from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, Verdict
+from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, DraftedTree, Verdict
 from otlp.errors import InvalidInputError, SizeLimitError
 from tests.otlp.auditing.shipped_rules import token_rule
 
@@ -165,7 +165,7 @@ def test_a_schedule_that_remembers_by_itself_is_sampled() -> None:
     def remembers(x: Any, q: Any, earlier: Any) -> Any:
         return np.full(2, next(count) % 2 + 1)
 
-    report = judged(remembers, samples=2_000)
+    report = judged(remembers, settings=AuditSettings(2_000))
     assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")
 
 
@@ -180,8 +180,8 @@ def test_a_schedule_that_remembers_by_itself_is_sampled() -> None:
     ],
 )
 def test_lengths_that_are_none(schedule: Any, said: str) -> None:
-    for how in ({}, {"max_paths": 0, "samples": 1_000}):
-        report = judged(schedule, **how)
+    for how in (AuditSettings(max_paths=20_000), AuditSettings(1_000, max_paths=0)):
+        report = judged(schedule, settings=how)
         assert report.verdict is Verdict.RULE_FAILED
         assert said in next(iter(report.failures))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from otlp import IID, audit, audit_rounds
-from otlp.auditing import AuditReport, DraftedPaths, Verdict
+from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, Verdict
 from otlp.errors import InvalidInputError
 from tests.otlp.auditing.shipped_rules import models, token_rule
 from tests.otlp.cli.command import done, refused
@@ -48,11 +48,11 @@ def test_a_q_that_was_lost_is_slower_than_stated() -> None:
     assert report.acceptance == pytest.approx(0.5 * 0.1 + 0.3 * 0.6 + 0.2 * 0.3, abs=1e-12)
 
 
-@pytest.mark.parametrize("how", [{}, {"max_paths": 0, "samples": 20_000}])
-def test_the_stated_acceptance_is_held_exactly_or_against_chance(how: dict[str, Any]) -> None:
-    assert judged(whole, 0.6, **how).passed
-    assert judged(whole, 0.3, **how).passed
-    found = judged(whole, 0.65, **how)
+@pytest.mark.parametrize("how", [AuditSettings(), AuditSettings(20_000, max_paths=0)])
+def test_the_stated_acceptance_is_held_exactly_or_against_chance(how: AuditSettings) -> None:
+    assert judged(whole, 0.6, settings=how).passed
+    assert judged(whole, 0.3, settings=how).passed
+    found = judged(whole, 0.65, settings=how)
     assert found.verdict is Verdict.SLOWER_THAN_STATED and "Stated: 0.65." in str(found)
     assert not found.passed
 

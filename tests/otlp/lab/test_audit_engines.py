@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from otlp import audit_rounds
-from otlp.auditing import DraftedPaths, Verdict
+from otlp.auditing import AuditSettings, DraftedPaths, Verdict
 from otlp.auditing.gtest import g_test
 from otlp.decode import random_pair
 from otlp.decode.models.loading import TRAINED_PAIR, load_model
@@ -28,7 +28,7 @@ from tests.otlp.cli.command import run
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 
 
-def report_on(name: str, **settings: int):
+def report_on(name: str):
     engine = ENGINES[name]
     draft, target = random_pair(3, 3, np.random.default_rng(0))
     return audit_rounds(
@@ -38,7 +38,6 @@ def report_on(name: str, **settings: int):
         DraftedPaths(1, 2),
         batch=engine.batch,
         name=engine.label,
-        **settings,
     )
 
 
@@ -160,7 +159,7 @@ def test_kernels_are_not_rejected(name: str) -> None:
     module = engine.package.removesuffix("-cpu")
     if find_spec(module) is None or find_spec("triton") is None:
         pytest.skip(f"{engine.name} needs {engine.package} and triton")
-    report, _ = audit_engine(engine, 2, 3, 0, samples=1_000, false_alarm_rate=1e-6, max_paths=0)
+    report, _ = audit_engine(engine, 2, 3, 0, settings=AuditSettings(1_000, max_paths=0))
     assert report.verdict is Verdict.NOT_REJECTED
 
 
@@ -220,11 +219,11 @@ def test_an_ensemble_is_held_to_the_law_that_it_aims_at() -> None:
     engine = ENGINES["hugging-face-ensemble"]
     if not engine.version.startswith("5."):
         pytest.skip("no ensembles before transformers 5")
-    judged: dict[str, Any] = {"samples": 2000, "false_alarm_rate": 1e-6}
-    report, _ = audit_engine(engine, 2, 3, 0, **judged)
+    judged = AuditSettings(2_000)
+    report, _ = audit_engine(engine, 2, 3, 0, settings=judged)
     assert report.verdict is Verdict.LOSSLESS
     assert "which is lossy: held to the law that it aims at, 0.5 p + 0.5 q" in str(report)
-    alone, _ = audit_engine(replace(engine, aims=as_they_are), 2, 3, 0, **judged)
+    alone, _ = audit_engine(replace(engine, aims=as_they_are), 2, 3, 0, settings=judged)
     assert alone.verdict is Verdict.NOT_LOSSLESS
 
 
@@ -258,5 +257,5 @@ def test_drafts_of_an_engine_that_go_on_with_its_state(shared: bool) -> None:
         return EngineRounds(verify, draft)
 
     engine = Engine("twin", "numpy", "twin", ("",), load, batch=64)
-    report, _ = audit_engine(engine, 1, 3, 5, samples=20_000, false_alarm_rate=1e-6)
+    report, _ = audit_engine(engine, 1, 3, 5, settings=AuditSettings(20_000, max_paths=20_000))
     assert report.passed is not shared
