@@ -28,7 +28,7 @@ from otlp.decode import Sampling
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT
-from otlp.device import DeviceLoop, Llama
+from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels
 from otlp.distribution import FloatArray, IntArray
 from otlp.lab.generation import generate
 
@@ -86,10 +86,8 @@ class Memory:
 
 def looped(draft: Any, target: Any, prompt: IntArray) -> Texts:
     """Texts of the loop on the device."""
-    loop = DeviceLoop(
-        Llama(target.model), Llama(draft.model), paths=PATHS, length=LENGTH,
-        sampling=target.sampling, compiled=False,
-    )  # fmt: skip
+    models = LoopModels(Llama(target.model), Llama(draft.model), target.sampling)
+    loop = DeviceLoop(IidRounds(models, (PATHS, *[1] * (LENGTH - 1))), compiled=False)
     numbers = torch.Generator().manual_seed(0)
     while True:
         found = loop.decode([prompt] * BATCH, TOKENS, numbers)

@@ -26,13 +26,13 @@ from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import console, progress, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
-from otlp.decode import Equality, Sampling
+from otlp.decode import Sampling
 from otlp.decode.models.calibration import calibration_of
 from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
-from otlp.device import DeviceLoop, Llama
+from otlp.device import DeviceLoop, Llama, LoopModels, NoiseRounds
 from otlp.distribution import IntArray
 
 PROMPT = 64
@@ -47,12 +47,15 @@ def loops(
     network: Any
     network, shares = network_and_shares(draft)
     models = Llama(target.model), Llama(network.model, shares)
-    rule = Equality(calibration_of(target.name, draft.name))
-    how: dict[str, Any] = {"sampling": Sampling(temperature), "slots": slots, "compiled": False}
-    return (
-        DeviceLoop(models[0], verification=rule, **how),
-        DeviceLoop(*models, verification=rule, drafting=by_noise(tree), **how),
+    calibration, sampling = calibration_of(target.name, draft.name), Sampling(temperature)
+    plain, drafted = (
+        DeviceLoop(rounds, slots=slots, compiled=False)
+        for rounds in (
+            NoiseRounds(LoopModels(models[0], sampling=sampling), None, calibration),
+            NoiseRounds(LoopModels(*models, sampling), by_noise(tree), calibration),
+        )
     )
+    return plain, drafted
 
 
 def compare(

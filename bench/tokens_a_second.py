@@ -26,12 +26,12 @@ from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
-from otlp.decode import Equality, TopTree, top_tree
+from otlp.decode import TopTree, top_tree
 from otlp.decode.models.calibration import calibration_of
 from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
-from otlp.device import DeviceLoop, Llama, captured
+from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels, NoiseRounds, captured
 from otlp.distribution import IntArray
 from otlp.lab.tuning import loop_setting
 from otlp.lab.tuning.loop_setting import LoopSetting, grid
@@ -116,24 +116,25 @@ def ways(
 ) -> dict[str, Way]:
     """All ways of decoding with a draft, which may copy, and a target of transformers."""
     tokens, sampling, slots = options["tokens"], options["sampling"], options["slots"]
-    models = Llama(target), Llama(draft, shares)
-    shared = {
-        "sampling": sampling, "compiled": options["compiled"], "clock": CLOCKS[options["clock"]],
-    }  # fmt: skip
+    models, clock = (Llama(target), Llama(draft, shares)), CLOCKS[options["clock"]]
+    drafted, plain = LoopModels(*models, sampling), LoopModels(models[0], sampling=sampling)
 
     def loop(one: LoopSetting, capture: Any = captured) -> Way:
+        drafting = (drafted, one.branching) if one.branching else (plain,)
         made = DeviceLoop(
-            models[0], models[1] if one.branching else None, branching=one.branching or None,
-            slots=slots + one.length + 1, capture=capture, **shared,
-        )  # fmt: skip
+            IidRounds(*drafting, clock=clock),
+            slots=slots + one.length + 1,
+            compiled=options["compiled"],
+            capture=capture,
+        )
         return whole(looped(made, tokens))
 
     def noise(tree: TopTree | None) -> Way:
         made = DeviceLoop(
-            models[0], models[1] if tree else None, drafting=tree,
-            verification=Equality(options["calibration"]),
-            slots=slots + (tree.length if tree else 0) + 1, **shared,
-        )  # fmt: skip
+            NoiseRounds(drafted if tree else plain, tree, options["calibration"], clock=clock),
+            slots=slots + (tree.length if tree else 0) + 1,
+            compiled=options["compiled"],
+        )
         return whole(seeded(made, tokens))
 
     found = {}

@@ -19,8 +19,9 @@ from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
 from otlp.auditing.subject import one_line
 from otlp.cli import options
+from otlp.cli.capture_file import CaptureFile, capture_option
 from otlp.cli.judging import JUDGING, in_one_line, judge, judging_options, record, tell
-from otlp.cli.options import SolverName, open_capture
+from otlp.cli.options import SolverName
 from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
@@ -82,10 +83,7 @@ Examples:
     help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
     "scheme.",
 )
-@click.option(
-    "--capture", type=click.Path(), help="Take p and q from a capture, or a file of p and q."
-)
-@options.pair_options
+@capture_option
 @options.row_option(None)
 @options.row_options()
 @options.vocab_size_option(None)
@@ -103,7 +101,7 @@ def command(
     scheme: str,
     n: int,
     drafts: str | None,
-    capture: str | None,
+    capture: CaptureFile,
     row: int | None,
     vocab_size: int | None,
     seed: int,
@@ -130,9 +128,9 @@ def command(
 
     The file is run, in a process of its own, so audit only what you trust.
     """
-    made_up = capture is None and row is None
-    if capture is None:
-        options.refuse_pairs("give one as --capture")
+    made_up = capture.path is None and row is None
+    if capture.path is None:
+        capture.refuse_pairs("give one as --capture")
     _check(made_up, vocab_size, settings)
     if length is not None and isinstance(stated, str):
         raise click.UsageError(f"--stated {stated} is of one token: give paths a number")
@@ -150,7 +148,7 @@ def command(
             p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
             q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
         else:
-            p, q = open_capture(capture).distributions(row or 0, **settings)
+            p, q = capture.open().distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
         if isinstance(stated, str):
             wanted = solve(Problem(p, declared), make_solver(stated)).acceptance
@@ -170,7 +168,7 @@ def command(
     report, optimum = judge(work, time_limit)
     asked = {
         "audited": audited,
-        "capture": None if made_up else capture or "built-in",
+        "capture": None if made_up else capture.name,
         "row": None if made_up else row or 0,
         "scheme": scheme,
         "n": n,

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
 from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
@@ -39,7 +40,7 @@ Examples:
   otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
 """
 )
-@options.capture_argument
+@capture_argument
 @options.top_k_option("10,100,1000")
 @options.n_option("2,3,4")
 @options.solvers_option(",".join(DEFAULT_SOLVERS))
@@ -53,7 +54,7 @@ Examples:
 @options.figure_option("Draw time against size.")
 @options.table_option
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     top_k: tuple[int | None, ...],
     n: tuple[int, ...],
     solvers: tuple[str, ...],

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from otlp.cli import options
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.ending import AnswerIsNo
 from otlp.cli.output import console, note, progress, show, table, write_result
 from otlp.cli.rows import ChosenRows
@@ -31,7 +32,7 @@ Examples:
   otlp check --solvers martingale,max-flow --top-k 100 --tolerance 1e-9
 """
 )
-@options.capture_argument
+@capture_argument
 @options.rows_option(10)
 @options.n_option(2)
 @options.scheme_option()
@@ -42,7 +43,7 @@ Examples:
 @options.time_limit_option(10.0)
 @options.json_option("Write what was compared to a file.")
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     rows: int,
     n: int,
     solvers: tuple[str, ...] | None,

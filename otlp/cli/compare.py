@@ -11,6 +11,7 @@ import numpy as np
 
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all, note_points, parted, print_points
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
@@ -35,7 +36,7 @@ Examples:
   otlp compare --schemes iid --n 2 --rules mine.py:verify,k-seq      your own, audited first
 """
 )
-@options.capture_argument
+@capture_argument
 @options.n_option("1,2,3,4")
 @options.rows_option(10)
 @options.row_options()
@@ -48,7 +49,7 @@ Examples:
 @options.figure_option("Draw the acceptance over n.")
 @options.table_option
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     n: tuple[int, ...],
     rows: int,
     schemes: tuple[str, ...],

@@ -9,6 +9,7 @@ import click
 
 from otlp.checks import MEMORY_LIMIT
 from otlp.cli import options
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.options import ByteCount, OutputFile
 from otlp.cli.output import facts, progress, write_result, write_whole
 from otlp.cli.rows import ChosenRows
@@ -28,7 +29,7 @@ Examples:
   highs row.mps    |    gurobi_cl row.mps    |    scip -f row.mps    |    cplex -c "read row.mps"
 """
 )
-@options.capture_argument
+@capture_argument
 @click.option(
     "--to",
     "path",
@@ -55,7 +56,7 @@ Examples:
 )
 @options.json_option("Write what was written to a file.")
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     path: Path,
     row: int,
     n: int,

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
-from otlp.cli.options import open_capture
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, facts, progress, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.data.spread_rows import spread_rows
@@ -25,12 +25,14 @@ Examples:
   otlp info mine.safetensors       one that `otlp capture` wrote
 """
 )
-@options.capture_argument
+@capture_argument
 @options.json_option("Write the description to a file.")
-def command(capture: str | None, json_path: Path | None) -> None:
+def command(capture: CaptureFile, json_path: Path | None) -> None:
     """Describe a capture: where its logits come from, and what they are like."""
-    data = open_capture(capture)
-    described = ChosenRows(capture, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else [])
+    data = capture.open()
+    described = ChosenRows(
+        capture.path, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else []
+    )
     rows = described.numbers
     found = []
     with progress("reading rows", len(rows)) as step:
@@ -71,7 +73,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
         "left open": _words(left_open) if data.kept is not None else "",
         "note": data.note,
     }
-    facts(capture or "the built-in capture", printed)
+    facts(capture.path or "the built-in capture", printed)
     if len(data) > SAMPLE_ROWS:
         console.print(f"Median [10%, 90%] of {described.choice}.")
 

@@ -1,4 +1,4 @@
-"""What the commands share on the way in: types of options, blocks of options, the capture."""
+"""What the commands share on the way in: types of options, blocks of options."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from otlp.data.captures import Capture, builtin, load
-from otlp.data.pairs import READERS, read_pairs
 from otlp.data.whole_file import place_of
 from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError, OutputError
@@ -284,29 +282,8 @@ def several(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-PAIR_OPTIONS = "logits", "pad_vocabulary"
-
 _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
-
-def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
-    """Keep how a file of pairs is read for `open_capture`, which commands call with its path."""
-    context.meta[f"otlp.{option.name}"] = value
-
-
-_PAIRS: Any = {"is_flag": True, "expose_value": False, "callback": _remember}
-pair_options = several(
-    click.option("--logits", **_PAIRS, help="FILE (.npz, .npy, .csv) holds logits, not p and q."),
-    click.option(
-        "--pad-vocabulary",
-        **_PAIRS,
-        help="Tokens beyond the shorter vocabulary of FILE have probability 0 in both models.",
-    ),
-)
-capture_argument = several(
-    click.argument("capture", required=False, type=click.Path(), metavar="[FILE]"), pair_options
-)
-"""A capture, or a file of pairs of p and q."""
 
 row_option = _option("--row", int, "Which row of the capture.", 0)
 rows_option = _option(
@@ -400,28 +377,3 @@ def row_options(top_k: int = 0) -> Decorator:
     return several(
         top_k_option(top_k), top_p_option(), temperature_option(), draft_temperature_option()
     )
-
-
-def refuse_pairs(why: str) -> None:
-    """Refuse the options of files of pairs, where no file is read.
-
-    Raises
-    ------
-    click.UsageError
-    """
-    context = click.get_current_context(silent=True)
-    if context and any(context.meta.get(f"otlp.{name}") for name in PAIR_OPTIONS):
-        raise click.UsageError(f"--logits and --pad-vocabulary are for {', '.join(READERS)}: {why}")
-
-
-def open_capture(path: str | None) -> Capture:
-    """Load a capture, or pairs of p and q by the ending of a file; by default the built-in one."""
-    context = click.get_current_context(silent=True)
-    logits, padded = (context and context.meta.get(f"otlp.{name}") for name in PAIR_OPTIONS)
-    if path is not None and Path(path).suffix.lower() in READERS:
-        found = read_pairs(path, "logits" if logits else "probabilities", bool(padded))
-        if found.note:
-            click.echo(f"otlp: {found.note}", err=True)
-        return found
-    refuse_pairs("give such a file")
-    return builtin() if path is None else load(path)

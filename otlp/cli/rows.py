@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from otlp.cli.options import open_capture
+from otlp.cli.capture_file import CaptureFile
 from otlp.cli.output import note
 from otlp.data.capture import Capture
 from otlp.data.spread_rows import choice_of_rows, spread_rows
@@ -24,15 +24,15 @@ class ChosenRows:
     numbers: Sequence[int]
 
     @classmethod
-    def spread(cls, path: str | None, most: int | None = None) -> ChosenRows:
+    def spread(cls, file: CaptureFile, most: int | None = None) -> ChosenRows:
         """Rows drawn from equal stretches of a capture, by default all."""
-        capture = open_capture(path)
-        return cls(path, capture, spread_rows(len(capture), most or len(capture)))
+        capture = file.open()
+        return cls(file.path, capture, spread_rows(len(capture), most or len(capture)))
 
     @classmethod
-    def single(cls, path: str | None, row: int) -> ChosenRows:
+    def single(cls, file: CaptureFile, row: int) -> ChosenRows:
         """One row, which may not be there."""
-        return cls(path, open_capture(path), [row])
+        return cls(file.path, file.open(), [row])
 
     @property
     def choice(self) -> str:

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.ending import AnswerIsNo
 from otlp.cli.options import SolverName
 from otlp.cli.output import facts, progress, seconds, write_result
@@ -32,7 +33,7 @@ Examples:
   otlp solve --solver linear-program -o form=full --top-k 4
 """
 )
-@options.capture_argument
+@capture_argument
 @options.row_option()
 @options.n_option(2)
 @options.scheme_option()
@@ -42,7 +43,7 @@ Examples:
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
 @options.json_option("Write the certificate to a file.")
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     row: int,
     n: int,
     solver: str,

@@ -11,6 +11,7 @@ import click
 
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all, note_points, parted, print_points
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
@@ -31,7 +32,7 @@ Examples:
   otlp sweep --synthetic 100000 --n 4 --rules martingale --journal big.jsonl --jobs 8
 """
 )
-@options.capture_argument
+@capture_argument
 @click.option("--synthetic", type=click.IntRange(1), help="So many made-up rows, and no capture.")
 @options.vocab_size_option(4096, LEAST_TOKENS)
 @options.seed_option()
@@ -56,7 +57,7 @@ Examples:
 @options.figure_option("Draw a line a rule, and how far it is from the optimum.")
 @options.table_option
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     synthetic: int | None,
     vocab_size: int,
     seed: int,
@@ -94,10 +95,10 @@ def command(
         source = CaptureRows(chosen.capture, chosen.numbers)
         for k in grid.top_k:
             chosen.capture.check_top_k(k)
-    elif capture is not None or rows is not None:
+    elif capture.path is not None or rows is not None:
         raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
     else:
-        options.refuse_pairs("--synthetic makes up its rows")
+        capture.refuse_pairs("--synthetic makes up its rows")
         source = SyntheticRows(synthetic, vocab_size, seed)
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)

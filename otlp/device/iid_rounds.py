@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from otlp.checks import is_a
 from otlp.decode.drafting import no_draft, prefix_tree
-from otlp.decode.models.model import Sampling
-from otlp.device.llama import Llama
-from otlp.device.round_state import Rounds, RoundState
+from otlp.device.loop_models import LoopModels
+from otlp.device.round_state import Rounds, RoundState, check_function
 from otlp.device.steps import Step, draft_step, is_chain, own_slots, plain_step, settle, target_step
 from otlp.device.verifying import TreeRound, check_paths, verification_on_cpu, verify_on_device
 from otlp.errors import InvalidInputError
+
+ONE_PATH = (1, 1, 1, 1)
 
 Verify = Callable[[Tensor, Tensor, Tensor, Tensor], TreeRound]
 
@@ -38,37 +40,59 @@ class IidRounds(Rounds):
 
     Parameters
     ----------
-    models : list of Llama
-    sampling, draft_sampling : Sampling
+    models : LoopModels
+    branching : sequence of int, optional
+        So many i.i.d. children of each token, by depth: K, 1, ..., 1 are K paths.  By default a
+        path of four tokens.  Trees that are no paths are verified on a CPU alone.  Without a draft
+        none: then a token a round is drawn.
+    verify : callable, optional
+        `verify_on_cpu` or `verify_on_device`, without their first argument; by default the first
+        on a CPU, as `verification_on_cpu`, and the second elsewhere.
     clock : callable
-    branching : sequence of int
-        Not looked at without a draft: then a token a round is drawn.
-    verify : callable or None
+        `time.perf_counter`, or `time.process_time` on a CPU that other work shares.
 
     Raises
     ------
     InvalidInputError
-        If the branching is none, or no rule verifies it on the models' device.
+        If the branching is none, or no rule verifies it on the models' device; if there is a
+        branching without a draft; or if a function is none.
+
+    Examples
+    --------
+    >>> from otlp.decode.models.loading import load_model
+    >>> from otlp.device import IidRounds, Llama, LoopModels
+    >>> target, draft = (Llama(load_model(f"trained:{name}", device="cpu").model)
+    ...                  for name in ("target", "draft"))
+    >>> rounds = IidRounds(LoopModels(target, draft), branching=(2, 1))   # two paths of two
+    >>> rounds.nodes, rounds.length
+    (4, 2)
     """
 
     def __init__(
         self,
-        models: list[Llama],
-        sampling: Sampling,
-        draft_sampling: Sampling,
-        clock: Callable[[], float],
-        branching: Sequence[int],
-        verify: Verify | None,
+        models: LoopModels,
+        branching: Sequence[int] | None = None,
+        *,
+        verify: Verify | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        drafts = len(models) > 1
-        self.models, self.clock = models, clock
+        is_a(models, LoopModels, "models")
+        if verify is not None:
+            check_function(verify, "verify")
+        self.models, self.clock = models, check_function(clock, "clock")
+        drafts = models.draft is not None
+        if branching is None:
+            branching = ONE_PATH if drafts else ()
+        elif not drafts:
+            raise InvalidInputError(
+                f"branching is {branching!r:.60}, and there is no draft: leave it out"
+            )
         self.shape = (prefix_tree(branching) if drafts else no_draft()).shape
-        self.branching = tuple(branching) if drafts else ()
-        self.sampling, self.draft_sampling = sampling, draft_sampling
+        self.branching = tuple(branching)
         self.length, self.nodes = len(self.branching), len(self.shape) - 1
-        self.slots = (self.nodes,) * len(models)
+        self.slots = (self.nodes,) * len(models.all)
         self.numbers_a_round = self.nodes + prod(self.branching) + self.length + 2 if drafts else 1
-        self.device, self.verify = models[0].device, verify
+        self.device, self.verify = models.device, verify
         if verify is None and self.device.type != "cpu":
             check_paths(self.branching)
 
@@ -79,12 +103,12 @@ class IidRounds(Rounds):
 
     def steps(self) -> dict[str, Step]:
         """One step, or three."""
-        if not self.length:
-            return {"plain": plain_step(self.models[0], self.sampling)}
-        target, draft = self.models
+        models = self.models
+        if models.draft is None:
+            return {"plain": plain_step(models.target, models.sampling)}
         return {
-            "draft": draft_step(draft, self.draft_sampling, self.branching),
-            "target": target_step(target, self.sampling, self.branching),
+            "draft": draft_step(models.draft, models.draft_sampling, self.branching),
+            "target": target_step(models.target, models.sampling, self.branching),
             "settle": settle,
         }
 
@@ -147,8 +171,8 @@ class IidRounds(Rounds):
         if not self.length:
             return []
         parents = self.shape[1:]
-        kinds = [torch.promote_types(model.dtype, torch.float32) for model in self.models]
-        sizes = [model.vocab_size for model in self.models]
+        kinds = [torch.promote_types(model.dtype, torch.float32) for model in self.models.all]
+        sizes = [model.vocab_size for model in self.models.all]
         return list(zip((1 + len(parents), 1 + max(parents)), sizes, kinds, strict=True))
 
 

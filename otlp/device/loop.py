@@ -15,17 +15,11 @@ import torch
 from torch import Tensor
 
 from otlp.checks import is_a, token_ids, whole_number
-from otlp.decode.drafting import Drafting
-from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.memory import is_out_of_memory
-from otlp.decode.models.model import Sampling
-from otlp.decode.verification import Equality
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.decoded import Decoded
-from otlp.device.iid_rounds import IidRounds, Verify
 from otlp.device.llama import Cache, Llama
-from otlp.device.noise_rounds import NoiseRounds
-from otlp.device.round_state import PARTS, Rounds, RoundState
+from otlp.device.round_state import PARTS, Rounds, RoundState, check_function
 from otlp.device.steps import Progress
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
@@ -41,29 +35,12 @@ Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 
 
 class DeviceLoop:
-    """Decodes batches of texts with one target, one draft and one setting.
+    """Decodes batches of texts by rounds of one kind.
 
     Parameters
     ----------
-    target : Llama
-    draft : Llama, optional
-        Over the same vocabulary and on the same device; without one the target decodes plainly,
-        a token a call.
-    paths, length : int
-        K i.i.d. paths of L tokens: block verification for one path, the two-slice rule for more.
-    branching : sequence of int, optional
-        In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
-        tournament; K, 1, ..., 1 are K paths.  Other trees are verified on a CPU alone.
-    verification : Equality, optional
-        The target draws by seeds, and the draft knows them: see `otlp.decode.Equality`.  Models
-        have no names here: its calibration is not checked against them, and without one it is
-        `Calibration()`.
-    drafting : TopTree, optional
-        What equality verifies, on any device; by default K L nodes, at most L deep.
-    sampling : Sampling, optional
-        From logits to next-token distributions, of both models.
-    draft_temperature : float, optional
-        Of the draft alone, which any serves; by default that of `sampling`.
+    rounds : IidRounds or NoiseRounds
+        The models, the drafting and its verification.
     ends : sequence of int
         Tokens that end a text.
     slots : int, optional
@@ -72,30 +49,23 @@ class DeviceLoop:
     compiled : bool
         Whether the models' steps are compiled; where that fails they run as they are, and a warning
         says so once.
-    verify : callable, optional
-        `verify_on_cpu` or `verify_on_device`, without their first argument; by default the first
-        on a CPU, as `verification_on_cpu`, and the second elsewhere.
-    clock : callable
-        What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
-        that other work shares.
     capture : callable
         From a round and the device to what plays it: `captured` makes it a CUDA graph on a GPU.
 
     Raises
     ------
     InvalidInputError
-        If the models or options do not go together, or a number is out of its range.
-    UnsupportedProblemError
-        If equality is to verify another drafting than a `TopTree`.
+        If a value is of another type or out of its range.
 
     Examples
     --------
     >>> import torch
     >>> from otlp.decode.models.loading import load_model
-    >>> from otlp.device import DeviceLoop, Llama
+    >>> from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels
     >>> target, draft = (Llama(load_model(f"trained:{name}", device="cpu").model)
     ...                  for name in ("target", "draft"))
-    >>> loop = DeviceLoop(target, draft, paths=2, length=2, compiled=False)
+    >>> rounds = IidRounds(LoopModels(target, draft), branching=(2, 1))
+    >>> loop = DeviceLoop(rounds, compiled=False)
     >>> found = loop.decode([[5, 9], [7]], 4, torch.Generator().manual_seed(0))
     >>> [text.size for text in found.texts]
     [4, 4]
@@ -103,57 +73,20 @@ class DeviceLoop:
 
     def __init__(
         self,
-        target: Llama,
-        draft: Llama | None = None,
+        rounds: Rounds,
         *,
-        paths: int = 1,
-        length: int = 4,
-        branching: Sequence[int] | None = None,
-        verification: Equality | None = None,
-        drafting: Drafting | None = None,
-        sampling: Sampling | None = None,
-        draft_temperature: float | None = None,
         ends: Sequence[int] = (),
         slots: int | None = None,
         compiled: bool = True,
-        verify: Verify | None = None,
-        clock: Callable[[], float] = perf_counter,
         capture: Capture = captured,
     ) -> None:
-        is_a(target, Llama, "the target")
-        if target.shares:
-            raise InvalidInputError("the target copies: texts follow a model as it is, drafts may")
-        self.models = [target]
-        if draft is not None:
-            is_a(draft, Llama, "the draft")
-            _check_pair(draft, target)
-            self.models.append(draft)
-        self.sampling = Sampling() if sampling is None else sampling
-        is_a(self.sampling, Sampling, "sampling")
-        self.slots = slots if slots is None else whole_number(slots, "the number of slots")
-        self.device = target.device
-        self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
+        is_a(rounds, Rounds, "rounds")
         is_a(compiled, bool, "compiled")
-        for name, value in (("verify", verify), ("clock", clock), ("capture", capture)):
-            if not callable(value) and not (name == "verify" and value is None):
-                raise InvalidInputError(f"{name} is {value!r:.60}: it must be a function")
-        self.compiled = compiled
-        self.capture = capture
-        whole_number(paths, "the number of paths K")
-        whole_number(length, "the path length L")
-        parts = self.models, self.sampling, self.sampling.at(draft_temperature), clock
-        self.rounds: Rounds
-        if verification is None:
-            _left_out("without verification=Equality()", drafting=drafting)
-            shape = (paths, *[1] * (length - 1)) if branching is None else branching
-            self.rounds = IidRounds(*parts, shape, verify)
-        else:
-            is_a(verification, Equality, "verification")
-            _left_out("with equality", branching=branching, verify=verify)
-            if draft is None:
-                _left_out("without a draft", drafting=drafting)
-            tree = verification.drafting(paths, length) if drafting is None else drafting
-            self.rounds = NoiseRounds(*parts, tree, verification.calibration or Calibration())
+        self.rounds, self.compiled = rounds, compiled
+        self.capture = check_function(capture, "capture")
+        self.models, self.device = rounds.models.all, rounds.models.device
+        self.slots = slots if slots is None else whole_number(slots, "the number of slots")
+        self.ends = self._tensor(token_ids(list(ends), "ends", self.target.vocab_size).tolist())
         self._steps: dict[tuple[int, int], dict[str, Any]] = {}
         self._kept: tuple[tuple[int, int], RoundState, Callable[[], None]] | None = None
 
@@ -174,7 +107,7 @@ class DeviceLoop:
 
     @property
     def numbers_a_round(self) -> int:
-        """Uniform numbers that a round takes for each text; with `Equality` its key, one."""
+        """Uniform numbers that a round takes for each text; with `NoiseRounds` its key, one."""
         return self.rounds.numbers_a_round
 
     @property
@@ -345,22 +278,3 @@ def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
         places = torch.arange(start, min(start + READ_AT_ONCE, longest), device=device)
         places = places.expand(batch, -1)
         model.read(cache, text.gather(1, places), places, places, slots <= places[..., None])
-
-
-def _left_out(why: str, **options: Any) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InvalidInputError(f"{name} is {value!r:.60}, and {why} it must be left out")
-
-
-def _check_pair(draft: Llama, target: Llama) -> None:
-    if draft.vocab_size != target.vocab_size:
-        raise InvalidInputError(
-            f"the draft has {draft.vocab_size} tokens and the target {target.vocab_size}: both "
-            "must be over the same vocabulary"
-        )
-    if draft.device != target.device:
-        raise InvalidInputError(
-            f"the draft lies on {draft.device} and the target on {target.device}: move both to "
-            "one device"
-        )

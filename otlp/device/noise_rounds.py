@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from otlp.decode.drafting import Drafting, TopTree
+from otlp.checks import is_a
+from otlp.decode.drafting import Drafting, TopTree, top_tree
 from otlp.decode.models.calibration import Calibration
-from otlp.decode.models.model import Sampling
-from otlp.device.llama import Llama
+from otlp.device.loop_models import LoopModels
 from otlp.device.noise_steps import (
     Grown,
     GrownShape,
@@ -23,10 +24,12 @@ from otlp.device.noise_steps import (
     settle,
     walk,
 )
-from otlp.device.round_state import Rounds, RoundState
+from otlp.device.round_state import Rounds, RoundState, check_function
 from otlp.device.steps import Step
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.exponentials import seed_key
+
+FOUR_NODES = top_tree(4, 4)
 
 
 class Raced(NamedTuple):
@@ -40,18 +43,39 @@ class Raced(NamedTuple):
 class NoiseRounds(Rounds):
     """A `TopTree` by the noise of seeds, or without a draft the target's draws.
 
+    The target draws by seeds, and the draft knows them: see `otlp.decode.Equality`.
+
     Parameters
     ----------
-    models : list of Llama
-    sampling, draft_sampling : Sampling
+    models : LoopModels
+    drafting : TopTree, optional
+        By default ``top_tree(4, 4)``.
+    calibration : Calibration, optional
+        By default `Calibration()`.  Models have no names here: that it was fitted to them is not
+        checked.
     clock : callable
-    drafting : Drafting
-    calibration : Calibration
+        `time.perf_counter`, or `time.process_time` on a CPU that other work shares.
 
     Raises
     ------
+    InvalidInputError
+        If there is a drafting without a draft, or a value is of another type.
     UnsupportedProblemError
         If the drafting is no `TopTree` of one node at least.
+
+    Examples
+    --------
+    >>> from otlp.decode import top_tree
+    >>> from otlp.decode.models.loading import load_model
+    >>> from otlp.device import DeviceLoop, Llama, LoopModels, NoiseRounds
+    >>> target, draft = (Llama(load_model(f"trained:{name}", device="cpu").model)
+    ...                  for name in ("target", "draft"))
+    >>> drafted = NoiseRounds(LoopModels(target, draft), top_tree(4, 2))
+    >>> plain = NoiseRounds(LoopModels(target))
+    >>> first, second = (DeviceLoop(rounds, compiled=False).decode([[5, 9]], 6, [7]).texts[0]
+    ...                  for rounds in (drafted, plain))
+    >>> first.tolist() == second.tolist()          # the text of the seed 7
+    True
     """
 
     rounded = ("noise",)
@@ -59,44 +83,50 @@ class NoiseRounds(Rounds):
 
     def __init__(
         self,
-        models: list[Llama],
-        sampling: Sampling,
-        draft_sampling: Sampling,
-        clock: Callable[[], float],
-        drafting: Drafting,
-        calibration: Calibration,
+        models: LoopModels,
+        drafting: Drafting | None = None,
+        calibration: Calibration | None = None,
+        *,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
+        is_a(models, LoopModels, "models")
+        drafts = models.draft is not None
+        if drafting is not None and not drafts:
+            raise InvalidInputError(
+                f"drafting is {drafting!r:.80}, and there is no draft: leave it out"
+            )
+        drafting = FOUR_NODES if drafting is None else drafting
         if not isinstance(drafting, TopTree) or not drafting.nodes:
             raise UnsupportedProblemError(
                 f"drafting is {drafting!r:.80}: with equality the loop on the device drafts "
                 "top_tree(N, L); others are drafted by otlp.decode"
             )
-        self.models, self.clock, self.calibration = models, clock, calibration
-        self.sampling, self.draft_sampling = sampling, draft_sampling
-        self.vocab_size, self.device = models[0].vocab_size, models[0].device
+        self.models, self.clock = models, check_function(clock, "clock")
+        self.calibration = Calibration() if calibration is None else calibration
+        is_a(self.calibration, Calibration, "calibration")
+        self.vocab_size, self.device = models.target.vocab_size, models.device
         self.shape = GrownShape(drafting, self.vocab_size)
-        drafts = len(models) > 1
         self.length = drafting.length if drafts else 0
         self.nodes = self.shape.nodes if drafts else 0
         # what is moved comes from somewhere, even where nothing is expanded
-        self.slots = (self.nodes, max(1, sum(self.shape.widths[1:])))[: len(models)]
+        self.slots = (self.nodes, max(1, sum(self.shape.widths[1:])))[: len(models.all)]
 
     @property
     def bytes_a_text(self) -> int:
         """Of the rows of noise, and of the target's distributions."""
-        kind = torch.promote_types(self.models[0].dtype, torch.float32)
+        kind = torch.promote_types(self.models.target.dtype, torch.float32)
         return self.vocab_size * (8 * (self.length + 1) + kind.itemsize * (self.nodes + 1))
 
     def steps(self) -> dict[str, Step]:
         """Two, or five."""
         noise = noise_step(self.vocab_size, self.length + 1)
-        if not self.length:
-            return {"noise": noise, "plain": plain_step(self.models[0], self.sampling)}
-        target, draft = self.models
+        models = self.models
+        if models.draft is None:
+            return {"noise": noise, "plain": plain_step(models.target, models.sampling)}
         return {
             "noise": noise,
-            "draft": grow_step(draft, self.draft_sampling, self.calibration, self.shape),
-            "target": score_step(target, self.sampling, self.shape),
+            "draft": grow_step(models.draft, models.draft_sampling, self.calibration, self.shape),
+            "target": score_step(models.target, models.sampling, self.shape),
             "verify": walk,
             "settle": settle,
         }

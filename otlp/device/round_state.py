@@ -9,8 +9,18 @@ from typing import Any
 
 from torch import Tensor
 
-from otlp.device.llama import Cache, Llama
+from otlp.device.llama import Cache
+from otlp.device.loop_models import LoopModels
 from otlp.device.steps import Progress, Step
+from otlp.errors import InvalidInputError
+
+
+def check_function(value: Any, what: str) -> Any:
+    """Return a function; refuse another object by name."""
+    if not callable(value):
+        raise InvalidInputError(f"{what} is {value!r:.60}: it must be a function")
+    return value
+
 
 PARTS = ("draft", "target", "verification", "rest")
 """What the time of a round is divided into."""
@@ -53,9 +63,9 @@ class Rounds(ABC):
 
     Attributes
     ----------
-    models : list of Llama
-        The target, then the draft.
+    models : LoopModels
     clock : callable
+        What the parts of a round are timed by.
     length : int
         Of the longest path that is drafted.
     nodes : int
@@ -68,7 +78,7 @@ class Rounds(ABC):
         Steps whose results must not depend on how a compiler rounds.
     """
 
-    models: list[Llama]
+    models: LoopModels
     clock: Callable[[], float]
     length: int
     nodes: int

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from otlp.cli import options
+from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, progress, show, table, write_whole
 from otlp.cli.rows import ChosenRows
@@ -23,7 +24,7 @@ Examples:
   otlp decode --algorithms equality --calibration mine.json
 """
 )
-@options.capture_argument
+@capture_argument
 @options.rows_option(100)
 @click.option(
     "--temperature", type=ListOf(float), default="0.3,0.6,1", help="Temperature of both models."
@@ -32,7 +33,7 @@ Examples:
 @options.seed_option()
 @options.json_option("Write the calibration to a file.")
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     rows: int,
     temperature: tuple[float, ...],
     races: int,

@@ -11,7 +11,8 @@ import click
 from rich.table import Table
 
 from otlp.cli import options
-from otlp.cli.options import ListOf, OutputFile, open_capture
+from otlp.cli.capture_file import CaptureFile, capture_argument
+from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
 from otlp.cli.prompts import Models, model_options
 from otlp.data.captures import Capture
@@ -48,7 +49,7 @@ Examples:
   otlp capture mine.safetensors && otlp lab design mine.safetensors
 """
 )
-@options.capture_argument
+@capture_argument
 @model_options(limit=10)
 @click.option(
     "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
@@ -67,7 +68,7 @@ Examples:
 )
 @options.json_option("Write the designs to a file.")
 def command(
-    capture: str | None,
+    capture: CaptureFile,
     models: Models,
     nodes: tuple[int, ...],
     temperature: float,
@@ -88,7 +89,7 @@ def command(
     Deterministic trees (top) are drafted along the text: they need the draft, not a CAPTURE.
     """
     check_slots(max(nodes))
-    if capture is None and tokens <= length:
+    if capture.path is None and tokens <= length:
         raise InvalidInputError(
             f"--tokens {tokens} is too short for paths of {length}: write more, or give --length"
         )
@@ -98,7 +99,11 @@ def command(
         calls = tuple(1.0 + each * at for at in range(max(nodes) + 1))
         costs = CostCurve(calls, draft_cost or 0.0)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
-    rows = None if capture is None else open_capture(capture)
+    rows = None
+    if capture.path is None:
+        capture.refuse_pairs("give one as FILE")
+    else:
+        rows = capture.open()
     pair = (models.target, models.draft) if rows is None else (rows.target_model, rows.draft_model)
     stamp = "" if kept is None else _stamp(rows, models)
     statistics = _known(kept, pair, Sampling(temperature), stamp)

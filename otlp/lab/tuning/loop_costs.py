@@ -58,7 +58,7 @@ class Bench:
 
     def way(self, setting: LoopSetting) -> Way:
         """Decode with a setting, in caches of one size for all prompts; compiled once."""
-        from otlp.device import DeviceLoop, Llama
+        from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels
 
         if isinstance(self.draft, Model):
             assert isinstance(self.target, HuggingFaceModel)
@@ -66,16 +66,17 @@ class Bench:
         assert isinstance(self.target, Llama)
         if setting not in self._loops:
             longest = max(prompt.size for prompt in self.prompts)
-            self._loops[setting] = DeviceLoop(
+            models = LoopModels(
                 self.target,
                 self.draft if setting.branching else None,
-                sampling=self.sampling,
-                draft_temperature=setting.draft_temperature,
+                self.sampling,
+                setting.draft_temperature,
+            )
+            self._loops[setting] = DeviceLoop(
+                IidRounds(models, setting.branching or None, clock=CLOCKS[self.clock]),
                 ends=self.ends,
                 slots=longest + self.tokens + setting.length + 1,
                 compiled=self.compiled,
-                clock=CLOCKS[self.clock],
-                branching=setting.branching or None,
             )
         return looped(self._loops[setting], self.tokens)
 

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 import otlp
 from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
 from otlp.cli import acceptances, own_rules
+from otlp.cli.capture_file import CaptureFile
 from otlp.cli.rows import ChosenRows
 from otlp.sweeps.rows import CaptureRows
 from tests.otlp.auditing.rules import eagle_style
@@ -97,7 +98,7 @@ def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(tmp_pa
     assert math.isclose(made_up["kl"], (q * np.log(q / p)).sum(), abs_tol=1e-9)
     assert math.isclose(made_up["bound"], best + lost, abs_tol=1e-9)
     assert made_up["acceptance"] == pytest.approx(1.0)
-    capture = ChosenRows.spread(None, 2)
+    capture = ChosenRows.spread(CaptureFile(), 2)
     parts = CaptureRows(capture.capture, capture.numbers).part(0, 2)
     for one, (_, row) in zip(rows, parts, strict=True):
         p, q = row.distributions(0, 1.0, 1.0, 5, 1.0)

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from otlp.decode import Sampling
+from otlp.decode.models.calibration import Calibration
 from otlp.device import (
     DeviceLoop,
+    IidRounds,
     Llama,
+    LoopModels,
+    NoiseRounds,
     verify_on_cpu,
     verify_on_device,
 )
@@ -26,8 +31,37 @@ def pair(**settings: Any) -> tuple[Any, Any]:
     return target, draft
 
 
-def uncompiled(*models: Any, **options: Any) -> DeviceLoop:
-    return DeviceLoop(*map(Llama, models), compiled=False, **options)
+def loop_of(
+    *models: Llama,
+    branching: Any = None,
+    verify: Any = None,
+    sampling: Sampling | None = None,
+    draft_temperature: float | None = None,
+    **options: Any,
+) -> DeviceLoop:
+    """A loop over one target, and a draft if there is one, by rounds of i.i.d. children."""
+    target, draft = (*models, None)[:2]
+    both = LoopModels(target, draft, sampling or Sampling(), draft_temperature)
+    return DeviceLoop(IidRounds(both, branching, verify=verify), **options)
+
+
+def raced(
+    *models: Llama,
+    drafting: Any = None,
+    calibration: Calibration | None = None,
+    sampling: Sampling | None = None,
+    draft_temperature: float | None = None,
+    **options: Any,
+) -> DeviceLoop:
+    """A loop by shared noise."""
+    target, draft = (*models, None)[:2]
+    both = LoopModels(target, draft, sampling or Sampling(), draft_temperature)
+    return DeviceLoop(NoiseRounds(both, drafting, calibration), **options)
+
+
+def uncompiled(*models: Any, make: Any = loop_of, **options: Any) -> DeviceLoop:
+    """A loop over networks, whose steps run as they are."""
+    return make(*map(Llama, models), compiled=False, **options)
 
 
 def numbers(loop: DeviceLoop, batch: int, seed: int):

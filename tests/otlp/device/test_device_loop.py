@@ -37,7 +37,9 @@ from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.tree import ROOT  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
+    IidRounds,
     Llama,
+    LoopModels,
     compiling,
     verify_on_device,
 )
@@ -45,7 +47,14 @@ from otlp.device.copying import copies  # noqa: E402
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
-from tests.otlp.device.loops import PROMPTS, numbers, pair, uncompiled, verifiers  # noqa: E402
+from tests.otlp.device.loops import (  # noqa: E402
+    PROMPTS,
+    loop_of,
+    numbers,
+    pair,
+    uncompiled,
+    verifiers,
+)
 from tests.processes import run_python  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
@@ -100,7 +109,7 @@ def test_the_tokens_of_the_reference(length: int, known: int) -> None:
     if known < target.config.vocab_size:
         kept = torch.arange(0, 3 * known, 3)
         draft.lm_head = FrequentHead(draft.lm_head.weight[kept], kept, target.config.vocab_size)
-    loop = uncompiled(target, draft, length=length)
+    loop = uncompiled(target, draft, branching=(1,) * length)
     found = loop.decode(PROMPTS, 60, numbers(loop, 3, 4))
     for row, prompt in enumerate(PROMPTS):
         source = numbers(loop, 3, 4)
@@ -185,18 +194,29 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
     ],
 )
 def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> None:
-    loop = uncompiled(*pair(), paths=1, length=1)
+    loop = uncompiled(*pair(), branching=(1,))
     assert loop.numbers_a_round == 5
     with pytest.raises(InvalidInputError, match=words):
         loop.decode([[1]], 9, iter(given))
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"compiled": "no"}, {"clock": 3}, {"verify": 3}, {"capture": None}], ids=str
+    ("make", "words"),
+    [
+        (lambda models: DeviceLoop(IidRounds(models), compiled="no"), "compiled"),
+        (lambda models: DeviceLoop(IidRounds(models), capture=None), "capture"),
+        (lambda models: DeviceLoop(models), "rounds is LoopModels"),
+        (lambda models: IidRounds(models, verify=3), "verify"),
+        (lambda models: IidRounds(models, clock=3), "clock"),
+        (lambda models: IidRounds(models.target), "models is"),
+        (lambda models: IidRounds(LoopModels(models.target), (2, 1)), "there is no draft"),
+        (lambda models: LoopModels(models.target, models.draft, sampling=1.0), "sampling"),
+        (lambda models: LoopModels(models.target, 3), "the draft is 3"),
+    ],
 )
-def test_options_that_are_none(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
-        DeviceLoop(*map(Llama, pair()), **wrong)
+def test_options_that_are_none(make: Any, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        make(LoopModels(*map(Llama, pair())))
 
 
 class Network(TextModel):
@@ -236,7 +256,7 @@ def test_the_laws_along_a_text(branching: tuple[int, ...], shares: tuple[float, 
 
     verify = verifiers(branching)[0]
     models = Llama(target), Llama(draft, shares)
-    loop = DeviceLoop(*models, branching=branching, verify=checking, compiled=False)
+    loop = loop_of(*models, branching=branching, verify=checking, compiled=False)
     # a new shape is warmed up by rounds that no text goes on from
     loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 0))
     text += PROMPTS[0]
@@ -253,7 +273,7 @@ def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[fl
     """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""
     target, draft = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
     models, prompt = (Llama(target), Llama(draft, shares)), [1, 0, 2, 1, 0]
-    loop = DeviceLoop(*models, branching=branching, compiled=False)
+    loop = loop_of(*models, branching=branching, compiled=False)
     found = loop.decode([prompt] * 2000, 2, torch.Generator().manual_seed(3))
     drawn = np.array([4 * first + second for first, second in found.texts])
     wanted = [law(target, prompt)[x] * law(target, [*prompt, x]) for x in range(4)]
@@ -264,7 +284,7 @@ def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[fl
 def test_a_text_that_is_done_copies_from_within_the_cache() -> None:
     """Held beyond the slots, while another text goes on: it takes a round whole, and waits."""
     target, _ = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
-    loop = DeviceLoop(Llama(target), Llama(target, (0.0, 0.5)), length=4, slots=16, compiled=False)
+    loop = loop_of(Llama(target), Llama(target, (0.0, 0.5)), slots=16, compiled=False)
     found = loop.decode([[1, 0, 1], [2]], 8, torch.Generator().manual_seed(0))
     assert [text.size for text in found.texts] == [8, 8]
     texts = torch.tensor([[1, 0, 1, 2]])
@@ -289,7 +309,7 @@ class ReadBacks(TorchDispatchMode):
 @pytest.mark.parametrize("vocab", [8, 512])
 def test_one_flag_is_read_a_round_whatever_the_vocabulary(vocab: int) -> None:
     verify = partial(verify_on_device, (1, 1, 1))
-    loop = uncompiled(*pair(vocab_size=vocab), length=3, verify=verify)
+    loop = uncompiled(*pair(vocab_size=vocab), branching=(1, 1, 1), verify=verify)
     counts = []
     for tokens in (1, 25):
         with ReadBacks() as read:
@@ -320,10 +340,10 @@ def test_laws_are_those_of_the_sampling(sampling: Sampling) -> None:
 
 def test_a_text_ends_with_an_end_token() -> None:
     models = pair()
-    free = uncompiled(*models, length=3)
+    free = uncompiled(*models, branching=(1, 1, 1))
     whole = free.decode(PROMPTS, 40, numbers(free, 3, 4)).texts
     end = int(whole[0][7])
-    loop = uncompiled(*models, length=3, ends=[end])
+    loop = uncompiled(*models, branching=(1, 1, 1), ends=[end])
     ended = loop.decode(PROMPTS, 40, numbers(loop, 3, 4)).texts
     for found, longer in zip(ended, whole, strict=True):
         places = np.flatnonzero(longer == end)
@@ -333,10 +353,10 @@ def test_a_text_ends_with_an_end_token() -> None:
 
 def test_half_precision_and_other_kinds() -> None:
     for kind in ("qwen2", "qwen3"):
-        loop = uncompiled(*[tiny(kind)] * 2, length=2)
+        loop = uncompiled(*[tiny(kind)] * 2, branching=(1, 1))
         found = loop.decode([[1, 2]], 9, numbers(loop, 1, 0))
         assert found.calls[0] <= 4  # the draft is the target: two are accepted but for rounding
-    loop = uncompiled(*[tiny("llama").bfloat16()] * 2, paths=2, length=2)
+    loop = uncompiled(*[tiny("llama").bfloat16()] * 2, branching=(2, 1))
     assert loop.decode([[1, 2]], 9, numbers(loop, 1, 0)).texts[0].size == 9
 
 
@@ -357,8 +377,8 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.Monkey
 
 WITHOUT_COMPILER = """
 import warnings
-from tests.otlp.device.loops import DeviceLoop, Llama, numbers, pair
-loop = DeviceLoop(*map(Llama, pair()), length=2)
+from tests.otlp.device.loops import Llama, loop_of, numbers, pair
+loop = loop_of(*map(Llama, pair()), branching=(1, 1))
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     print(loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0].tolist())
@@ -371,7 +391,7 @@ print(*loop.uncompiled)
 @pytest.mark.long
 def test_without_a_compiler_steps_run_as_they_are() -> None:
     """In a process of its own: what a compiler cannot do is remembered."""
-    loop = uncompiled(*pair(), length=2)
+    loop = uncompiled(*pair(), branching=(1, 1))
     wanted = loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0]
     environment = {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     said = run_python(WITHOUT_COMPILER, **environment)
@@ -395,7 +415,7 @@ def test_compiled_steps_decode_the_same_tokens(
 ) -> None:
     models, texts = [Llama(one) for one in pair()], []
     for compiled in (False, True):
-        loop = DeviceLoop(*models, branching=branching, compiled=compiled)
+        loop = loop_of(*models, branching=branching, compiled=compiled)
         own = []
         for prompts in batches:
             own += loop.decode(prompts, 40, numbers(loop, len(prompts), 4)).texts
@@ -414,7 +434,7 @@ def test_each_loop_has_compiled_steps_of_its_own() -> None:
         model = Llama(tiny("llama", seed).double())
         texts = []
         for compiled in (False, True):
-            loop = DeviceLoop(model, compiled=compiled)
+            loop = loop_of(model, compiled=compiled)
             texts.append(loop.decode(prompt, 20, numbers(loop, 1, 0)).texts[0])
         assert (texts[0] == texts[1]).all()
         assert next(iter(loop._steps.values()))["plain"].compiled
@@ -429,14 +449,14 @@ def test_what_is_refused() -> None:
         with pytest.raises(InvalidInputError, match="shares"):
             Llama(pair()[0], odd)
     with pytest.raises(InvalidInputError, match="the target copies"):
-        DeviceLoop(Llama(pair()[0], (0.5,)), small)
+        LoopModels(Llama(pair()[0], (0.5,)), small)
     with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
-        DeviceLoop(Llama(tiny("llama", vocab_size=32)), small)
+        LoopModels(Llama(tiny("llama", vocab_size=32)), small)
     for branching in ((), (2, 0), (2.5,)):
         with pytest.raises(InvalidInputError):
-            DeviceLoop(large, small, branching=branching)
-    loop = DeviceLoop(large, small, length=2, slots=32, compiled=False)
-    free = DeviceLoop(large, small, length=2, compiled=False)
+            IidRounds(LoopModels(large, small), branching)
+    loop = loop_of(large, small, branching=(1, 1), slots=32, compiled=False)
+    free = loop_of(large, small, branching=(1, 1), compiled=False)
     for decoding, prompts, words in (
         (loop, [[1] * 20], "needs 33 slots, and the caches have 32"),
         (free, [[1], [1] * 120], "prompt 2 has 120 tokens"),

@@ -23,11 +23,11 @@ from otlp.decode import (  # noqa: E402
     top_tree,
     with_shared_noise,
 )
-from otlp.device import DeviceLoop, Llama  # noqa: E402
+from otlp.device import Llama, LoopModels, NoiseRounds  # noqa: E402
 from otlp.device.noise_steps import noise_step  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from otlp.numerics.exponentials import noise_row, seed_key  # noqa: E402
-from tests.otlp.device.loops import PROMPTS, pair, uncompiled  # noqa: E402
+from tests.otlp.device.loops import PROMPTS, pair, raced, uncompiled  # noqa: E402
 from tests.otlp.device.test_device_loop import ReadBacks, SameLaws  # noqa: E402
 
 DRAFTINGS = {
@@ -55,8 +55,8 @@ def test_a_batch_of_texts_is_that_of_plain_decoding(vocab: int) -> None:
     prompts = [[1] * (1 + row % 3) + [row % 2] for row in range(8)]
     for number, sampling in enumerate(SAMPLINGS):
         seeds = [(number, vocab, row) for row in range(8)]
-        options = {"sampling": sampling, "ends": [vocab - 1] if number % 2 else []}
-        options["verification"] = Equality(Calibration(0.5, 0.3) if number < 3 else None)
+        options: dict[str, Any] = {"sampling": sampling, "ends": [vocab - 1] if number % 2 else []}
+        options |= {"make": raced, "calibration": Calibration(0.5, 0.3) if number < 3 else None}
         drafting = list(DRAFTINGS.values())[(number + vocab) % 6]
         loop = uncompiled(*small(vocab), drafting=drafting, draft_temperature=0.7, **options)
         found = loop.decode(prompts, 9, seeds)
@@ -85,9 +85,9 @@ def test_the_rounds_of_the_reference(
     """Texts and numbers of calls."""
     target, draft = pair() if vocab == 64 else small(vocab)
     prompts = PROMPTS if vocab == 64 else ([1, 0, 1], [0], [1, 1])
-    loop = DeviceLoop(
+    loop = raced(
         Llama(target), Llama(draft, shares), sampling=sampling, draft_temperature=0.9,
-        verification=Equality(), drafting=DRAFTINGS[name], compiled=False,
+        drafting=DRAFTINGS[name], compiled=False,
     )  # fmt: skip
     found = loop.decode(prompts, 12, SEEDS)
     how: dict[str, Any] = {"drafting": DRAFTINGS[name], "verification": Equality()}
@@ -112,7 +112,7 @@ def test_rows_of_noise_are_those_of_arrays() -> None:
 
 
 def test_one_flag_is_read_a_round() -> None:
-    loop = uncompiled(*pair(), verification=Equality(), paths=2, length=3)
+    loop = uncompiled(*pair(), make=raced, drafting=top_tree(6, 3))
     assert (loop.nodes, loop.length, loop.numbers_a_round) == (6, 3, 1)
     counts = []
     for tokens in (1, 25):
@@ -125,7 +125,7 @@ def test_one_flag_is_read_a_round() -> None:
 def test_half_precision_decodes_with_a_draft_that_is_the_target() -> None:
     target = pair()[0].bfloat16()
     loop = uncompiled(
-        target, target, verification=Equality(Calibration(0.1, 0.0)), drafting=top_tree(3, 3, 1)
+        target, target, make=raced, calibration=Calibration(0.1, 0.0), drafting=top_tree(3, 3, 1)
     )
     assert loop.decode([[5, 9]], 12, [3]).calls[0] <= 6
 
@@ -136,9 +136,7 @@ def test_half_precision_decodes_with_a_draft_that_is_the_target() -> None:
 def test_compiled_steps_make_the_same_noise_and_texts(name: str) -> None:
     models, found = [Llama(one) for one in pair()], []
     for compiled in (False, True):
-        loop = DeviceLoop(
-            *models, verification=Equality(), drafting=DRAFTINGS[name], compiled=compiled
-        )
+        loop = raced(*models, drafting=DRAFTINGS[name], compiled=compiled)
         decoded = loop.decode(PROMPTS, 40, SEEDS)
         noise = loop._prepared(3, 128)[0].kept.noise.numpy().tobytes()
         found.append(([one.tolist() for one in decoded.texts], decoded.calls.tolist(), noise))
@@ -147,26 +145,23 @@ def test_compiled_steps_make_the_same_noise_and_texts(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("make", "words"),
     [
-        ({"verification": None}, "drafting is TopTree.*without verification=Equality"),
-        ({"verification": "equality"}, "verification"),
-        ({"branching": (2, 1)}, r"branching is \(2, 1\), and with equality"),
-        ({"verify": print}, "verify is .*, and with equality"),
-        ({"draft": None}, "drafting is TopTree.*without a draft"),
-        ({"drafting": iid_paths(2, 2)}, "drafting is .*top_tree"),
-        ({"drafting": top_tree(0, 2)}, "drafting is .*top_tree"),
+        (lambda models: NoiseRounds(LoopModels(models.target), top_tree(2, 2)), "is no draft"),
+        (lambda models: NoiseRounds(models, iid_paths(2, 2)), "drafting is .*top_tree"),
+        (lambda models: NoiseRounds(models, top_tree(0, 2)), "drafting is .*top_tree"),
+        (lambda models: NoiseRounds(models, calibration=0.1), "calibration is 0.1"),
+        (lambda models: NoiseRounds(models.draft), "models is"),
+        (lambda models: NoiseRounds(models, clock=3), "clock is 3"),
     ],
 )
-def test_options_that_do_not_go_together(options: dict[str, Any], words: str) -> None:
-    target, draft = map(Llama, pair())
-    given = {"draft": draft, "drafting": top_tree(2, 2), "verification": Equality(), **options}
+def test_options_that_do_not_go_together(make: Any, words: str) -> None:
     with pytest.raises((InvalidInputError, UnsupportedProblemError), match=words):
-        DeviceLoop(target, **given)
+        make(LoopModels(*map(Llama, pair())))
 
 
 @pytest.mark.parametrize("seeds", [None, 3, "7", [], [1, 2], [-1], [0.5], torch.Generator()])
 def test_seeds_that_are_none(seeds: Any) -> None:
-    loop = uncompiled(pair()[0], verification=Equality())
+    loop = uncompiled(pair()[0], make=raced)
     with pytest.raises(InvalidInputError, match="seed"):
         loop.decode([[1]], 2, seeds)

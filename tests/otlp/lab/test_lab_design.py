@@ -18,7 +18,7 @@ from otlp.studies.capturing import DECODED, source_of
 from tests.example_captures import make
 from tests.otlp.cli import command
 
-done = partial(command.done, "lab", "design")
+done, refused = partial(command.done, "lab", "design"), command.refused
 
 
 def save_pair(path: Path, source: str) -> Path:
@@ -109,3 +109,7 @@ def test_fingerprints_of_files_are_of_contents(tmp_path: Path) -> None:
 )
 def test_bad_options(captured: Path, options: str) -> None:
     command.refused("lab", "design", captured, *options.split())
+
+
+def test_how_a_file_is_read_is_refused_without_a_file() -> None:
+    assert "are for .npz, .npy, .csv: give one as FILE" in refused("lab", "design", "--logits")
