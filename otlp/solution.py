@@ -176,13 +176,13 @@ class Solution:
         return html_table(title, entries) + html_bar(self.acceptance, self.upper_bound)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the certificate out in what JSON holds; the plan is left out.
+        """Return the certificate in what JSON holds, as `otlp solve --json` writes it.
 
         Returns
         -------
         dict
-            The attributes by name: enumerations by theirs, the subset as ``{"size": V,
-            "tokens": [...]}``.
+            The attributes and the gap by name, without the plan: enumerations by their names, the
+            subset as a list of tokens, the timings as ``"seconds"`` with their sums.
 
         Examples
         --------
@@ -190,18 +190,22 @@ class Solution:
         >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
         >>> written = otlp.solve(problem).to_dict()
         >>> written["guarantee"], written["subset"]
-        ('OPTIMAL', {'size': 3, 'tokens': [0]})
+        ('OPTIMAL', [0])
         """
-        written = {name: value for name, value in vars(self).items() if name != "plan"}
         subset, interval = self.subset, self.acceptance_interval
-        return written | {
+        return {
+            "solver": self.solver,
             "status": self.status.name,
             "guarantee": self.guarantee.name,
-            "subset": None
-            if subset is None
-            else {"size": subset.size, "tokens": np.flatnonzero(subset).tolist()},
-            "acceptance_interval": None if interval is None else list(interval),
-            "timings": vars(self.timings).copy(),
+            "acceptance": self.acceptance,
+            "acceptance_interval": list(interval or (self.acceptance, self.acceptance)),
+            "upper_bound": self.upper_bound,
+            "gap": self.gap,
+            "marginal_error": self.marginal_error,
+            "marginal_method": self.marginal_method,
+            "subset": None if subset is None else np.flatnonzero(subset).tolist(),
+            "seconds": self.timings.to_dict(),
+            "message": self.message,
             "details": dict(self.details),
         }
 

@@ -150,6 +150,10 @@ class Timings:
         """Seconds of the plan and of its certificate, without `load`."""
         return self.plan + self.marginals + self.bound
 
+    def to_dict(self) -> dict[str, float]:
+        """Return the parts and both sums by name, for JSON."""
+        return {**vars(self), "plan": self.plan, "total": self.total}
+
 
 PARTS = tuple(field.name for field in fields(Timings))
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
 from otlp.solvers import line_up
@@ -226,7 +226,7 @@ def _flat(cell: Cell) -> dict[str, object]:
         "acceptance": cell.acceptance if cell.solved else None,
         "skipped": cell.skipped,
         "solves": [
-            {**plain, "seconds": seconds(record.timings)}
+            {**plain, "seconds": record.timings.to_dict()}
             for record in cell.records
             for plain in [{k: v for k, v in asdict(record).items() if k != "timings"}]
         ],

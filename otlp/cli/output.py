@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any, NoReturn
@@ -32,7 +31,6 @@ from rich.text import Text
 from otlp import __version__
 from otlp.data.whole_file import whole_file
 from otlp.errors import clean
-from otlp.timing import Timings
 
 FORMAT = 1
 """Version of what `write_result` writes; see docs/schemas/otlp.json."""
@@ -201,11 +199,6 @@ def write_result(path: Path | None, command: str, content: Mapping[str, Any]) ->
     if path is not None:
         head = {"command": command, "format": FORMAT, "otlp": __version__}
         write_json(path, {**head, **content})
-
-
-def seconds(timings: Timings) -> dict[str, float]:
-    """The parts of a time and their sums, for `write_json`."""
-    return {**asdict(timings), "plan": timings.plan, "total": timings.total}
 
 
 def _finite(content: Any) -> Any:

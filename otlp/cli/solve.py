@@ -8,13 +8,12 @@ from time import perf_counter
 from typing import Any
 
 import click
-import numpy as np
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.ending import AnswerIsNo
 from otlp.cli.options import SolverName
-from otlp.cli.output import facts, progress, seconds, write_result
+from otlp.cli.output import facts, progress, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
 from otlp.solvers import make_solver
@@ -68,31 +67,12 @@ def command(
     solution = replace(solution, timings=replace(solution.timings, load=loaded))
     asked = {"row": row, "n": n, **cut, "options": list(options)}
     open_end = single.truncations(**cut)
-    found = {**certificate(solution), "truncation": open_end[0]}
+    found = {**solution.to_dict(), "truncation": open_end[0]}
     write_result(json_path, "solve", {**single.source, **asked, **found})
     _print(solution)
     single.say_truncations(open_end)
     if solution.plan is None:
         raise AnswerIsNo
-
-
-def certificate(solution: Solution) -> dict[str, Any]:
-    """Collect the certificate in plain numbers, the subset H* as its tokens."""
-    subset = solution.subset
-    return {
-        "solver": solution.solver,
-        "status": solution.status.name,
-        "guarantee": solution.guarantee.name,
-        "acceptance": solution.acceptance,
-        "acceptance_interval": solution.acceptance_interval or (solution.acceptance,) * 2,
-        "upper_bound": solution.upper_bound,
-        "gap": solution.gap,
-        "marginal_error": solution.marginal_error,
-        "marginal_method": solution.marginal_method,
-        "subset": None if subset is None else np.flatnonzero(subset).tolist(),
-        "seconds": seconds(solution.timings),
-        "message": solution.message,
-    }
 
 
 def _parse_option(text: str) -> tuple[str, object]:
