@@ -1,6 +1,6 @@
 """Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
-`import otlp` loads the core: problems, solvers, certificates, captures, sweeps.  What stands around
+`import otlp` loads the core: problems, solvers, certificates, captures, many at once.  What stands around
 it (`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for.
 """
 
@@ -23,12 +23,12 @@ from otlp.drafts import (
     WithoutReplacement,
 )
 from otlp.errors import Capability
+from otlp.parallel.problems import CaptureProblems, SyntheticProblems
+from otlp.parallel.solve_many import Row, solve_many
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.solvers.solver import Solver
-from otlp.sweeps.problems import CaptureProblems, SyntheticProblems
-from otlp.sweeps.solve_many import Row, solve_many
 
 if TYPE_CHECKING:
     from otlp.auditing import audit, audit_rounds
@@ -75,7 +75,7 @@ __all__ = [
     "synthetic",
 ]
 
-_CORE = ("errors", "plan", "reductions", "solvers", "sweeps")
+_CORE = ("errors", "parallel", "plan", "reductions", "solvers")
 _AROUND = {
     **dict.fromkeys(("auditing", "data", "decode", "drafts", "export", "plot", "testing"), "otlp"),
     **dict.fromkeys(("batched", "device"), "torch"),

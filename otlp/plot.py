@@ -12,6 +12,7 @@ import numpy as np
 
 from otlp.drafts import DraftTuples
 from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.parallel.solve_many import solve_many
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution
@@ -19,7 +20,6 @@ from otlp.solvers.score_plan import ScorePlan
 from otlp.solvers.table import SolverName
 from otlp.studies.canvas import axes_or_new
 from otlp.studies.style import BLACK, COLOURS, GREY, look
-from otlp.sweeps.solve_many import solve_many
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,7 +27,7 @@ settings.load_profile("repeatable")
 TESTS = Path(__file__).parent
 CORE = (
     *("otlp/certificate", "otlp/data", "otlp/drafts", "otlp/export", "otlp/numerics", "otlp/plan"),
-    *("otlp/problem", "otlp/reductions", "otlp/solvers", "otlp/sweeps"),
+    *("otlp/problem", "otlp/reductions", "otlp/solvers", "otlp/parallel"),
 )
 
 

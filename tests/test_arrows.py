@@ -47,25 +47,25 @@ ARROWS = {
     "otlp._solve": SOLVING,
     "otlp.data": GROUND,
     "otlp.auditing": SOLVING,
-    "otlp.sweeps": SOLVING | {"otlp.data"},
+    "otlp.parallel": SOLVING | {"otlp.data"},
     "otlp.__main__": {"otlp.cli"},
     "otlp.export": SOLVING | {"otlp.data"},
     # of auditing the names alone, for type checkers: `otlp.audit` loads it when it is asked for
-    "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
+    "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.parallel"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
     "otlp.device": GROUND | {"otlp.batched", "otlp.decode", "otlp.numerics"},
-    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.device", "otlp.sweeps"},
+    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.device", "otlp.parallel"},
     "otlp.lab": SOLVING
     | FACE
     | {"otlp.auditing", "otlp.cli", "otlp.data", "otlp.decode", "otlp.device", "otlp.studies"}
-    | {"otlp.sweeps"},
+    | {"otlp.parallel"},
     "otlp.testing": GROUND | {"otlp.auditing", "otlp.drafts"},
-    "otlp.plot": SOLVING | {"otlp.studies", "otlp.sweeps"},
+    "otlp.plot": SOLVING | {"otlp.studies", "otlp.parallel"},
     "otlp.cli": SOLVING
     | FACE
     | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.device", "otlp.export", "otlp.studies"}
-    | {"otlp.sweeps", "otlp.testing"},
+    | {"otlp.parallel", "otlp.testing"},
 }
 """Each package, and the packages that it may import beside itself."""
 

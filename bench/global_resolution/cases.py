@@ -30,6 +30,7 @@ from otlp.cli.output import PlainConsole, progress, write_json
 from otlp.data.captures import Capture
 from otlp.drafts import TokenSets
 from otlp.errors import EngineNotFoundError
+from otlp.parallel.rows import CaptureRows
 from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, RelaxedProgram, Support
 from otlp.reductions.complementary_slackness import split
 from otlp.solution import SolveError
@@ -40,7 +41,6 @@ from otlp.studies.attempt import settled
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.style import LOOK, look
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps.rows import CaptureRows
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIGURES = REPOSITORY / "docs" / "figures"

@@ -293,10 +293,10 @@ def hour() -> None:
 
 def sweep() -> None:
     """Acceptance over n with intervals: `otlp sweep --n 1,2,3,4,6,8`."""
+    from otlp.parallel.rows import CaptureRows
     from otlp.studies.figures import draw_sweep
     from otlp.studies.sweep import Grid
     from otlp.studies.sweep import sweep as measure
-    from otlp.sweeps.rows import CaptureRows
 
     capture = captures.builtin()
     grid = Grid((1, 2, 3, 4, 6, 8), rules=("martingale", "k-seq", "recursive-rejection", "naive"))

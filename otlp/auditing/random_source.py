@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -39,17 +40,17 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         super().__init__(BITS)
         self.generators: set[object] = set()
 
+    @abstractmethod
     def uniform_number(self) -> Any:
         """A number uniform on [0, 1)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def category(self, law: FloatArray) -> int:
         """An index drawn from a probability vector."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_up(self, reason: str) -> NoReturn:
         """Declare that the program cannot be enumerated."""
-        raise NotImplementedError
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         """Uniform numbers on [0, 1), as `Generator.random`."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from otlp.cli.output import console, note, progress, show, table
+from otlp.parallel.rows import RowSource
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.points import PRECISION, SweepPoint, by_panel
 from otlp.studies.sweep import Grid
-from otlp.sweeps.rows import RowSource
 
 if TYPE_CHECKING:
     from otlp.cli.own_rules import Measured

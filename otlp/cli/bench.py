@@ -17,11 +17,11 @@ from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
+from otlp.parallel.rows import CaptureRows
 from otlp.solvers import line_up
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.studies.sweep import Grid
-from otlp.sweeps.rows import CaptureRows
 
 DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
 

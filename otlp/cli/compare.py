@@ -16,11 +16,11 @@ from otlp.cli.output import console, note, progress, show, table, write_result, 
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
+from otlp.parallel.rows import CaptureRows
 from otlp.studies.compare import BOUND, OPTIMUM, RULES
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import LOSSY, SweepPoint
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps.rows import CaptureRows
 
 
 @click.command(

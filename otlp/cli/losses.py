@@ -11,9 +11,9 @@ import numpy as np
 from otlp._solve import optimal_acceptance
 from otlp.cli.output import console, note, show, table
 from otlp.cli.own_rules import Measured, made_up
+from otlp.parallel.rows import CaptureRows
 from otlp.studies.lossy_rules import LOSSY_RULES, kl_divergence, measure_loss
 from otlp.studies.points import LOSSY
-from otlp.sweeps.rows import CaptureRows
 
 
 def measure_losses(

@@ -16,10 +16,10 @@ from otlp.auditing.sampled_acceptance import RATE, SampledAcceptance, sample_acc
 from otlp.cli.audit import load_function
 from otlp.cli.child import ChildError, run_in_child
 from otlp.drafts.by_name import make_scheme
+from otlp.parallel.rows import RowSource
 from otlp.problem import Problem
 from otlp.studies.points import LOSSY, PRECISION, SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid
-from otlp.sweeps.rows import RowSource
 
 LEAST_TINY = 5
 """Tokens of the problem that a rule is audited on, or more for many drafts."""

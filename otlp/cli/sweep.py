@@ -17,10 +17,10 @@ from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
 from otlp.errors import OTLPError
+from otlp.parallel.rows import CaptureRows, RowSource, SyntheticRows
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import AXES, SweepPoint, varying
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps.rows import CaptureRows, RowSource, SyntheticRows
 
 
 @click.command(

@@ -120,7 +120,7 @@ def transformed(transform: Transform, q: FloatArray, p: FloatArray) -> FloatArra
     return found
 
 
-def aim(
+def apply_transform(
     draft: Model | None, tree: DraftTree, targets: FloatArray, transform: Transform | None
 ) -> FloatArray:
     """Distributions that the verification aims at, shape (N, V).
@@ -204,7 +204,7 @@ def scored_round(
     drafted = perf_counter()
     targets = target.distributions(tree, np.arange(len(tree)))
     scored = perf_counter()
-    aimed = aim(draft, tree, targets, transform)
+    aimed = apply_transform(draft, tree, targets, transform)
     outcome = verification.verify(tree, aimed, chooser)
     token = chooser.choose(outcome.correction)
     verify_seconds = perf_counter() - scored

@@ -15,7 +15,7 @@ from otlp.checks import is_a
 from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.device.loop_models import LoopModels
 from otlp.device.round_state import Rounds, RoundState, check_function
-from otlp.device.steps import Step, draft_step, is_chain, own_slots, plain_step, settle, target_step
+from otlp.device.steps import Step, commit, draft_step, is_chain, own_slots, plain_step, target_step
 from otlp.device.verifying import TreeRound, check_paths, verification_on_cpu, verify_on_device
 from otlp.errors import InvalidInputError
 
@@ -109,7 +109,7 @@ class IidRounds(Rounds):
         return {
             "draft": draft_step(models.draft, models.draft_sampling, self.branching),
             "target": target_step(models.target, models.sampling, self.branching),
-            "settle": settle,
+            "commit": commit,
         }
 
     def tensors(self, batch: int, context: int) -> tuple[Tensor, Drafted | None]:
@@ -147,7 +147,7 @@ class IidRounds(Rounds):
         return _drawn(torch.empty_like(state.numbers), given)
 
     def play(self, state: RoundState) -> None:
-        """Draft, score, verify, settle; or decode a token."""
+        """Draft, score, verify, commit; or decode a token."""
         begin = self.clock()
         if not self.length:
             state.steps["plain"](state.caches[0], state.progress, state.numbers)
@@ -163,7 +163,7 @@ class IidRounds(Rounds):
         found = verify()
         verified = self.clock()
         moving = [] if is_chain(self.branching) else state.caches
-        state.steps["settle"](moving, state.progress, *found)
+        state.steps["commit"](moving, state.progress, *found)
         state.took(begin, drafted, scored, verified, self.clock())
 
     def _laws(self) -> list[tuple[int, int, torch.dtype]]:

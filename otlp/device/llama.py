@@ -69,7 +69,7 @@ class Llama(torch.nn.Module):
     >>> cache = model.new_cache(batch=1, slots=4)
     >>> tokens, places = torch.tensor([[5, 9]]), torch.tensor([[0, 1]])
     >>> sees = torch.ones(1, 2, 4, dtype=torch.bool).tril()
-    >>> model.logits(model.read(cache, tokens, places, places, sees)).shape
+    >>> model.logits(model.forward(cache, tokens, places, places, sees)).shape
     torch.Size([1, 2, 4096])
     """
 
@@ -121,8 +121,13 @@ class Llama(torch.nn.Module):
 
         return [(zeros(), zeros()) for _ in self.model.layers]
 
-    def read(
-        self, cache: Cache, tokens: Tensor, places: Tensor, slots: Tensor, sees: Tensor
+    def forward(
+        self,
+        cache: Cache,
+        tokens: Tensor,
+        positions: Tensor,
+        cache_slots: Tensor,
+        attn_mask: Tensor,
     ) -> Tensor:
         """Hidden states of Q tokens a row, whose keys and values are written to the cache.
 
@@ -130,9 +135,9 @@ class Llama(torch.nn.Module):
         ----------
         cache : list of (Tensor, Tensor)
             From `new_cache`, with S slots; written to in place.
-        tokens, places, slots : Tensor of int64, shape (B, Q)
-            Token ids, their positions in the text, and where in the cache they go.
-        sees : Tensor of bool, shape (B, Q, S)
+        tokens, positions, cache_slots : Tensor of int64, shape (B, Q)
+            Token ids, their positions in the text, and the slots of the cache that they go to.
+        attn_mask : Tensor of bool, shape (B, Q, S)
             Which slots each token attends to; its own among them.
 
         Returns
@@ -142,7 +147,7 @@ class Llama(torch.nn.Module):
         """
         batch, count = tokens.shape
         rows = torch.arange(batch, device=tokens.device)[:, None]
-        angles = places[..., None].float() * self.model.rotary_emb.inv_freq.float()
+        angles = positions[..., None].float() * self.model.rotary_emb.inv_freq.float()
         angles = torch.cat([angles, angles], -1)[:, :, None]
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
@@ -154,9 +159,9 @@ class Llama(torch.nn.Module):
             q, k, v = (part(x).view(heads) for part in (own.q_proj, own.k_proj, own.v_proj))
             if hasattr(own, "q_norm"):
                 q, k = self._normed(q, own.q_norm), self._normed(k, own.k_norm)
-            keys[rows, :, slots] = _rotated(k, cos, sin)
-            values[rows, :, slots] = v
-            hidden = hidden + own.o_proj(_attended(_rotated(q, cos, sin), keys, values, sees))
+            keys[rows, :, cache_slots] = _rotated(k, cos, sin)
+            values[rows, :, cache_slots] = v
+            hidden = hidden + own.o_proj(_attended(_rotated(q, cos, sin), keys, values, attn_mask))
             x = self._normed(hidden, layer.post_attention_layernorm)
             hidden = hidden + mlp.down_proj(silu(mlp.gate_proj(x)) * mlp.up_proj(x))
         return hidden
@@ -232,7 +237,7 @@ def _try(llama: Llama, model: Any) -> None:
     tokens = torch.arange(1, TRIED + 1, device=device)[None] * llama.vocab_size // (TRIED + 1)
     sees = torch.ones(1, TRIED, TRIED, dtype=torch.bool, device=device).tril()
     places = torch.arange(TRIED, device=device)[None]
-    found = llama.logits(llama.read(llama.new_cache(1, TRIED), tokens, places, places, sees))
+    found = llama.logits(llama.forward(llama.new_cache(1, TRIED), tokens, places, places, sees))
     own = wanted = model(input_ids=tokens, use_cache=False).logits.double()
     if torch.finfo(llama.dtype).eps > EPSILON:
         wanted = _in_float32(model)(input_ids=tokens, use_cache=False).logits.double()

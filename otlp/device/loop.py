@@ -277,4 +277,4 @@ def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
     for start in range(0, longest, READ_AT_ONCE):
         places = torch.arange(start, min(start + READ_AT_ONCE, longest), device=device)
         places = places.expand(batch, -1)
-        model.read(cache, text.gather(1, places), places, places, slots <= places[..., None])
+        model.forward(cache, text.gather(1, places), places, places, slots <= places[..., None])

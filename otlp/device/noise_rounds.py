@@ -17,11 +17,11 @@ from otlp.device.loop_models import LoopModels
 from otlp.device.noise_steps import (
     Grown,
     GrownShape,
+    commit,
     grow_step,
     noise_step,
     plain_step,
     score_step,
-    settle,
     walk,
 )
 from otlp.device.round_state import Rounds, RoundState, check_function
@@ -128,7 +128,7 @@ class NoiseRounds(Rounds):
             "draft": grow_step(models.draft, models.draft_sampling, self.calibration, self.shape),
             "target": score_step(models.target, models.sampling, self.shape),
             "verify": walk,
-            "settle": settle,
+            "commit": commit,
         }
 
     def tensors(self, batch: int, context: int) -> tuple[Tensor, Raced]:
@@ -154,7 +154,7 @@ class NoiseRounds(Rounds):
         return repeat(torch.tensor(keys, dtype=torch.long, device=self.device))
 
     def play(self, state: RoundState) -> None:
-        """Make the noise, draft, draw, walk and settle; or decode a token."""
+        """Make the noise, draft, draw, walk and commit; or decode a token."""
         steps, progress, (noise, grown, drawn) = state.steps, state.progress, state.kept
         begin = self.clock()
         steps["noise"](state.numbers, progress.held, noise)
@@ -170,5 +170,5 @@ class NoiseRounds(Rounds):
         found = steps["verify"](grown, drawn, self.length)
         verified = self.clock()
         moving = [] if self.shape.is_chain else state.caches
-        steps["settle"](moving, progress, grown, *found)
+        steps["commit"](moving, progress, grown, *found)
         state.took(begin, drafted, scored, verified, self.clock())

@@ -19,7 +19,15 @@ from otlp.decode.drafting import TopTree
 from otlp.decode.models.calibration import MOST_RANKS, Calibration
 from otlp.decode.models.model import Sampling
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import Progress, Step, append, in_the_text, keep_slots, laws, laws_behind
+from otlp.device.steps import (
+    Progress,
+    Step,
+    append,
+    in_the_text,
+    keep_slots,
+    logits_to_probs,
+    probs_behind,
+)
 from otlp.numerics.exponentials import exponentials, row_keys
 
 NONE = -1.0
@@ -102,7 +110,7 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
         text, held = progress.text, progress.held
         last = held[:, None] - 1
         slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        hidden = model.read(cache, text.gather(1, last), last, last, slots <= last[..., None])
+        hidden = model.forward(cache, text.gather(1, last), last, last, slots <= last[..., None])
         append(progress, raced(model, hidden, sampling, noise), torch.ones_like(held))
 
     return step
@@ -110,7 +118,7 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
 
 def raced(model: Llama, hidden: Tensor, sampling: Sampling, noise: Tensor) -> Tensor:
     """What is drawn after each hidden state, by its row of noise; ties to the lowest id."""
-    return (laws(model.logits(hidden), sampling).double() / noise).argmax(-1)
+    return (logits_to_probs(model.logits(hidden), sampling).double() / noise).argmax(-1)
 
 
 def candidates(
@@ -164,7 +172,9 @@ def grow_step(
         at = torch.arange(cache[0][0].shape[2], device=text.device)
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
         # after a leaf that was accepted its token has not been seen yet
-        hidden = model.read(cache, text.gather(1, places), places, places, at <= places[..., None])
+        hidden = model.forward(
+            cache, text.gather(1, places), places, places, at <= places[..., None]
+        )
         hidden, prefixes = hidden[:, -1:], text.new_empty(batch, 1, 0)
         worth, above = noise.new_ones(batch, 1), text.new_zeros(batch, 1)
         seen = torch.zeros(batch, 1, begins[-1], dtype=torch.bool, device=text.device)
@@ -194,8 +204,8 @@ def grow_step(
                     slots = slots.expand(batch, -1)
                     slots_of = slots_of.scatter(1, above, slots)
                     slots = context + slots
-                hidden = model.read(cache, new, places, slots, sees)
-            ratios = laws_behind(model, sampling, hidden, text, held, prefixes).double()
+                hidden = model.forward(cache, new, places, slots, sees)
+            ratios = probs_behind(model, sampling, hidden, text, held, prefixes).double()
             ratios = ratios / noise[:, level : level + 1]
             tokens, chances = candidates(ratios, count, calibration, sampling.temperature)
             found = worth[..., None] * chances
@@ -260,7 +270,7 @@ def score_step(model: Llama, sampling: Sampling, shape: GrownShape) -> Step:
             own = pad(lineage(grown.parents, shape.drafting.length), (context, 0))
             sees = (at < held[:, None, None]) | own
         tokens = torch.cat([text.gather(1, last), grown.tokens], 1)
-        hidden = model.read(cache, tokens, places, slots, sees)
+        hidden = model.forward(cache, tokens, places, slots, sees)
         rows = torch.arange(batch, device=text.device)[:, None]
         drawn.copy_(raced(model, hidden, sampling, noise[rows, depths]))
 
@@ -298,7 +308,7 @@ def walk(grown: Grown, drawn: Tensor, length: int) -> tuple[Tensor, Tensor, Tens
     return found, (found >= 0).sum(1) - 1, torch.cat(path, 1)
 
 
-def settle(
+def commit(
     caches: list[Cache], progress: Progress, grown: Grown, tokens: Tensor, accepted: Tensor,
     path: Tensor,
 ) -> None:  # fmt: skip

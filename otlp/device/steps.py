@@ -53,7 +53,7 @@ class Progress(NamedTuple):
     ends: Tensor
 
 
-def laws(logits: Tensor, sampling: Sampling) -> Tensor:
+def logits_to_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     """Next-token distributions from logits, as `Sampling.distributions`, in float32 at least.
 
     Parameters
@@ -117,9 +117,9 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
         at = torch.arange(cache[0][0].shape[2], device=text.device)
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
         tokens = text.gather(1, places)
-        hidden = model.read(cache, tokens, places, places, at <= places[..., None])
+        hidden = model.forward(cache, tokens, places, places, at <= places[..., None])
         prefixes, so_far = text.new_empty(batch, 1, 0), 0
-        q = laws_behind(model, sampling, hidden[:, -1:], text, held, prefixes)
+        q = probs_behind(model, sampling, hidden[:, -1:], text, held, prefixes)
         rows, levels = [q], []
         for level, children in enumerate(branching):
             width = prefixes.shape[1]
@@ -131,8 +131,8 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
                     slots = so_far - width + torch.arange(width, device=text.device)
                     sees = (at < held[:, None, None]) | own[1 + slots]
                     slots = (context + slots).expand(batch, -1)
-                hidden = model.read(cache, prefixes[..., -1], places, slots, sees)
-                q = alike(laws_behind(model, sampling, hidden, text, held, prefixes), prefixes)
+                hidden = model.forward(cache, prefixes[..., -1], places, slots, sees)
+                q = alike(probs_behind(model, sampling, hidden, text, held, prefixes), prefixes)
                 rows.append(q)
             uniform = numbers[:, so_far : so_far + width * children]
             drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))
@@ -146,14 +146,14 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
     return step
 
 
-def laws_behind(
+def probs_behind(
     model: Llama, sampling: Sampling, hidden: Tensor, text: Tensor, held: Tensor, prefixes: Tensor
 ) -> Tensor:
     """The draft's distributions after drafted prefixes, with what it copies."""
     logits = model.logits(hidden)
     if model.shares:
         logits = copied_logits(logits, text, held, prefixes, model.shares)
-    return laws(logits, sampling)
+    return logits_to_probs(logits, sampling)
 
 
 def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
@@ -176,8 +176,8 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
             slots = torch.cat([last, drawn_slots.expand(batch, -1)], 1)
             sees = (at < held[:, None, None]) | own
         tokens = torch.cat([text.gather(1, last), drafted], 1)
-        hidden = model.read(cache, tokens, places, slots, sees)
-        root, *rows = torch.split(laws(model.logits(hidden), sampling), [1, *widths], 1)
+        hidden = model.forward(cache, tokens, places, slots, sees)
+        root, *rows = torch.split(logits_to_probs(model.logits(hidden), sampling), [1, *widths], 1)
         found, prefixes = [root], drafted.new_empty(batch, 1, 0)
         for row, drawn, children in zip(rows, levels, branching, strict=True):
             prefixes = prefixes.repeat_interleave(children, 1)
@@ -207,14 +207,14 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
         last = held[:, None] - 1
         slots = torch.arange(cache[0][0].shape[2], device=text.device)
         sees = slots <= last[..., None]
-        hidden = model.read(cache, text.gather(1, last), last, last, sees)
-        p = laws(model.logits(hidden[:, -1]), sampling)
+        hidden = model.forward(cache, text.gather(1, last), last, last, sees)
+        p = logits_to_probs(model.logits(hidden[:, -1]), sampling)
         append(progress, draw_index(p.double(), numbers), torch.ones_like(held))
 
     return step
 
 
-def settle(
+def commit(
     caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
 ) -> None:
     """Move what is accepted behind the texts, in these caches, and append it and a token more."""

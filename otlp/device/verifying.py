@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from otlp.batched.paths import verify_paths
-from otlp.decode.verification.tournament_kernel import verify_trees
 from otlp.device.steps import by_path
+from otlp.device.tournament_kernel import verify_trees
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
 KEPT = (torch.float32, torch.float64)

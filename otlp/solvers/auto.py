@@ -32,7 +32,7 @@ class Auto(Solver):
     --------
     >>> import otlp
     >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
-    >>> otlp.solvers.Auto().select(problem).name
+    >>> otlp.solvers.Auto().resolve(problem).name
     'martingale'
     >>> otlp.solve(problem).solver
     'martingale'
@@ -40,7 +40,7 @@ class Auto(Solver):
 
     name: ClassVar[str] = "auto"
 
-    def select(self, problem: Problem) -> Solver:
+    def resolve(self, problem: Problem) -> Solver:
         """The fastest exact solver for the scheme, whose name the solution carries."""
         exact = SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver(), RandomRanks()
         for solver in exact:
@@ -53,8 +53,8 @@ class Auto(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Whether the selected solver takes the problem."""
-        return self.select(problem).supports(problem)
+        return self.resolve(problem).supports(problem)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Answer of the selected solver."""
-        return self.select(problem).answer(problem, clock)
+        return self.resolve(problem).answer(problem, clock)

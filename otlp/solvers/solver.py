@@ -101,7 +101,7 @@ class Solver(ABC):
         check_problem(problem)
         return 0.0
 
-    def select(self, problem: Problem) -> Solver:
+    def resolve(self, problem: Problem) -> Solver:
         """The solver that answers: this one, unless it chooses another, as `Auto` does.
 
         Raises
@@ -146,7 +146,7 @@ class Solver(ABC):
             If it is no problem, or `answer` returns something else than an `Answer`.
         """
         clock = Stopwatch()  # what is asked beforehand is part of the first interval
-        solver = self.select(problem)
+        solver = self.resolve(problem)
         answer = answered(solver.answer, problem, clock)
         clock.charge("solve")
         if not isinstance(answer, Answer):
@@ -184,7 +184,7 @@ class Solver(ABC):
         """
         if not isinstance(guarantee, Guarantee):
             raise InvalidInputError(f"guarantee is {guarantee!r:.60}: give an otlp.Guarantee")
-        solver = self.select(problem)
+        solver = self.resolve(problem)
         if solver.promise >= guarantee:
             return solver.write(problem)
         solution = solver.solve(problem)

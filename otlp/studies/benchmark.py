@@ -16,11 +16,11 @@ from statistics import fmean, median
 from otlp._solve import optimal_acceptance
 from otlp.data.captures import Capture
 from otlp.drafts import IID
+from otlp.parallel.workers import in_order, in_this_process
 from otlp.problem import Problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import attempt, warm
-from otlp.sweeps.workers import in_order, in_this_process
 from otlp.timing import Timings
 
 
@@ -138,7 +138,7 @@ def benchmark(
     temperature : float
         Of both models.
     jobs : int, optional
-        Rows that are solved at the same time; see `otlp.sweeps.workers.in_order`.  They slow each
+        Rows that are solved at the same time; see `otlp.parallel.workers.in_order`.  They slow each
         other down: the times are those of a busy machine.
     progress : callable
         Called with a label after each solver is warmed up, and after each solve or skip: in

@@ -27,6 +27,9 @@ from otlp.distribution import IntArray, softmax
 from otlp.distribution import top_p as keep_top_p
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, JournalError, OTLPError
+from otlp.parallel.journal import Entry, Journal
+from otlp.parallel.rows import CaptureRows, RowSource
+from otlp.parallel.workers import in_order, one_by_one
 from otlp.solvers import make_solver
 from otlp.studies.compare import (
     BOUND,
@@ -37,9 +40,6 @@ from otlp.studies.compare import (
     no_results,
 )
 from otlp.studies.points import SweepPoint, SweepSetting
-from otlp.sweeps.journal import Entry, Journal
-from otlp.sweeps.rows import CaptureRows, RowSource
-from otlp.sweeps.workers import in_order, one_by_one
 
 FORMAT = "otlp-sweep-2"
 
@@ -155,7 +155,7 @@ def sweep(
         is there, it must be of the same rows and rules, measured in the same way; what it holds
         is read, and what it lacks, such as a further n, is measured and added.
     jobs, executor : optional
-        Processes that work at the same time, and where: see `otlp.sweeps.workers.in_order`.
+        Processes that work at the same time, and where: see `otlp.parallel.workers.in_order`.
     progress : callable
         Called with words, and with how many combinations of row and setting are done.
     each : callable

@@ -84,7 +84,7 @@ def test_the_optimal_acceptance_is_a_float() -> None:
 
 
 def test_completion_offers_every_package() -> None:
-    assert {"auditing", "decode", "reductions", "solvers", "sweeps", "testing"} <= set(dir(otlp))
+    assert {"auditing", "decode", "parallel", "reductions", "solvers", "testing"} <= set(dir(otlp))
 
 
 def test_names_for_editors_are_the_solvers_and_their_options() -> None:

@@ -103,9 +103,9 @@ class Waiting(reductions.Support):
     def __init__(self, part: str) -> None:
         self.part = part  # type: ignore[misc]
 
-    def apply(self, source: otlp.Problem):
+    def reduce(self, source: otlp.Problem):
         wait()
-        return super().apply(source)
+        return super().reduce(source)
 
 
 @pytest.mark.parametrize("part", ["reduce", "build"])
@@ -123,9 +123,9 @@ def test_a_reduction_says_which_part_it_is(part: str, nested: bool) -> None:
 
 def test_auto_is_charged_for_the_choice() -> None:
     class Choosing(otlp.solvers.Auto):
-        def select(self, problem: otlp.Problem) -> otlp.Solver:
+        def resolve(self, problem: otlp.Problem) -> otlp.Solver:
             wait()
-            return super().select(problem)
+            return super().resolve(problem)
 
     assert Choosing().solve(PROBLEMS[0]).timings.solve >= MOMENT
 

@@ -23,8 +23,8 @@ import otlp
 from otlp.auditing import AuditSettings
 from otlp.errors import OTLPError
 from otlp.export import cvxpy_problem, lp_arrays
-from otlp.sweeps.solve_many import Row
-from otlp.sweeps.table import columns
+from otlp.parallel.solve_many import Row
+from otlp.parallel.table import columns
 
 Calls = list[partial[Any]]
 """Right calls; each argument by its name."""

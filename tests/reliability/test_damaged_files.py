@@ -26,7 +26,7 @@ from otlp.lab.commands import audit_server
 from otlp.lab.design import Candidate, Statistics
 from otlp.lab.servers import Completion
 from otlp.lab.tuning.tuned import Tuned
-from otlp.sweeps.journal import Journal
+from otlp.parallel.journal import Journal
 from tests.damaged_files import DAMAGES, NOTHING, Damage
 from tests.example_captures import DTYPES, example, save_simply
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp.parallel.rows import SyntheticRows
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps.rows import SyntheticRows
 from tests.instances import check_solution
 
 SOLVERS = ("martingale", "max-flow", "linear-program", "slackness", "orderings")

@@ -11,7 +11,7 @@ from otlp.checks import is_a
 from otlp.decode.choosing import enumerate_choices
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.tabular import TabularModel
-from otlp.decode.round import Transform, aim, check_round, transformed
+from otlp.decode.round import Transform, apply_transform, check_round, transformed
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
@@ -135,7 +135,9 @@ def round_law(
     tally = Tally(aimed_model(draft, target, transform), drafting.length)
     target.start(np.empty(0, dtype=np.int64))
     for tree, mass in draft_trees(draft, drafting):
-        laws = aim(draft, tree, target.distributions(tree, np.arange(len(tree))), transform)
+        laws = apply_transform(
+            draft, tree, target.distributions(tree, np.arange(len(tree))), transform
+        )
 
         def run(chooser, tree=tree, laws=laws):  # type: ignore[no-untyped-def]
             return verification.verify(tree, laws, chooser)

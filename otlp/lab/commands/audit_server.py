@@ -23,7 +23,7 @@ from otlp.cli.prompts import prompts_option
 from otlp.errors import InvalidInputError, JournalError
 from otlp.lab.servers import Completion, Completions, Pair, ServerReport, audit_server, planted
 from otlp.lab.servers.pairs import Sampler
-from otlp.sweeps.journal import Journal
+from otlp.parallel.journal import Journal
 
 FORMAT = "otlp audit --server 2"
 """Of the journal."""

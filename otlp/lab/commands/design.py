@@ -34,8 +34,8 @@ from otlp.lab.design.best_design import worth
 from otlp.lab.design.gathering import passes
 from otlp.lab.design.text_renewal import WrittenText
 from otlp.lab.design.written_texts import captured_texts, long_texts
+from otlp.parallel.rows import CaptureRows
 from otlp.studies.capturing import DECODED
-from otlp.sweeps.rows import CaptureRows
 
 
 @click.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +12,7 @@ from otlp.auditing.report import Verdict
 
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(ABC):
     """Tests of an engine's own drafts or texts, by settings; subclasses say of what.
 
     Attributes
@@ -31,9 +32,9 @@ class Beside:
     """The verdict where a test rejects."""
 
     @property
+    @abstractmethod
     def headline(self) -> str:
         """What was tested, and against which law, with a place for the verb."""
-        raise NotImplementedError
 
     @property
     def passed(self) -> bool:

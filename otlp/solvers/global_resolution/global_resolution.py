@@ -168,7 +168,7 @@ class GlobalResolution(SystemSolver):
         """Accept at most 1,000 i.i.d. drafts; Appendix S has other ones, and no method for them."""
         check_problem(problem)
         if not isinstance(problem.drafts, IID):
-            return Capability(False, f"{not_iid(problem)}; use {Auto().select(problem).name}")
+            return Capability(False, f"{not_iid(problem)}; use {Auto().resolve(problem).name}")
         if problem.n > MOST_DRAFTS:
             reason = (
                 f"n is {problem.n}, more than {MOST_DRAFTS}: binomials overflow; use martingale"

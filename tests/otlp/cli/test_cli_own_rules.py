@@ -17,7 +17,7 @@ from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
 from otlp.cli import acceptances, own_rules
 from otlp.cli.capture_file import CaptureFile
 from otlp.cli.rows import ChosenRows
-from otlp.sweeps.rows import CaptureRows
+from otlp.parallel.rows import CaptureRows
 from tests.otlp.auditing.rules import eagle_style
 from tests.otlp.cli.command import done, refused
 from tests.otlp.cli.test_cli_json import SCHEMA

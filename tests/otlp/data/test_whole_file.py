@@ -15,7 +15,7 @@ from otlp.cli.output import write_json
 from otlp.data.whole_file import place_of, whole_file
 from otlp.errors import CaptureError, OutputError
 from otlp.export import lp_arrays, write_arrays, write_mps
-from otlp.sweeps.journal import Journal
+from otlp.parallel.journal import Journal
 from tests.example_captures import example
 
 

@@ -44,7 +44,7 @@ from otlp.device import (  # noqa: E402
     verify_on_device,
 )
 from otlp.device.copying import copies  # noqa: E402
-from otlp.device.steps import laws  # noqa: E402
+from otlp.device.steps import logits_to_probs  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from tests.otlp.device.loops import (  # noqa: E402
@@ -63,7 +63,7 @@ class SameLaws(HuggingFaceModel):
     """The reference's models, with the softmax of the device."""
 
     def distributions(self, tree, nodes):
-        rows = laws(torch.from_numpy(self.logits(tree, nodes)), self.sampling).double()
+        rows = logits_to_probs(torch.from_numpy(self.logits(tree, nodes)), self.sampling).double()
         return (rows / rows.sum(-1, keepdim=True)).numpy()
 
 
@@ -128,7 +128,7 @@ def forced(rows, tokens):
 
 def law(model: Any, text: list[int]):
     with torch.no_grad():
-        row = laws(model(torch.tensor([text])).logits[0, -1], Sampling()).double()
+        row = logits_to_probs(model(torch.tensor([text])).logits[0, -1], Sampling()).double()
     return row / row.sum()
 
 
@@ -334,7 +334,7 @@ def test_plain_decoding_is_a_draft_of_nothing() -> None:
 )
 def test_laws_are_those_of_the_sampling(sampling: Sampling) -> None:
     logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3
-    found = laws(logits, sampling).double().numpy()
+    found = logits_to_probs(logits, sampling).double().numpy()
     assert np.abs(found - sampling.distributions(logits.numpy())).max() < 1e-6
 
 
@@ -395,7 +395,7 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
     wanted = loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0]
     environment = {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     said = run_python(WITHOUT_COMPILER, **environment)
-    assert said.splitlines() == [str(wanted.tolist()), "1", "draft settle target"]
+    assert said.splitlines() == [str(wanted.tolist()), "1", "commit draft target"]
     assert loop.uncompiled == []  # nothing was to be compiled
 
 

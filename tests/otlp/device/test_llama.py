@@ -24,7 +24,7 @@ def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
     sees = torch.ones(batch, count, 19, dtype=torch.bool).tril()
 
     def logits(cache, *given):
-        return model.logits(model.read(cache, *given))
+        return model.logits(model.forward(cache, *given))
 
     with torch.no_grad():
         caches = [model.new_cache(batch, 19) for _ in range(2)]

@@ -15,8 +15,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install -e .
 
 from otlp.decode import prefix_tree  # noqa: E402
 from otlp.decode.verification.tournament import ELIMINATED, Branch, NodeState  # noqa: E402
-from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
 from otlp.device import verify_on_cpu, verify_on_device  # noqa: E402
+from otlp.device.tournament_kernel import BLOCK, draw  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, OTLPError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402

@@ -124,7 +124,7 @@ def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
         *("-m", "otlp", "lab", "tune", *words, "--config", tmp_path / "t.json", "--json", found),
         CXX="no-such-compiler", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1",
     )  # fmt: skip
-    steps = ["draft", "settle", "target"]
+    steps = ["commit", "draft", "target"]
     wanted = {"plain": ["plain"], "block 1 x 1": steps, "tournament 2-2": steps}
     assert json.loads(found.read_text())["uncompiled"] == wanted
     assert "block 1 x 1 was timed with steps that could not be compiled" in said

@@ -27,12 +27,12 @@ from otlp.data.capture import Capture
 from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
+from otlp.parallel.journal import line_of, sum_of
+from otlp.parallel.rows import CaptureRows, SyntheticRows
 from otlp.studies.compare import BOUND, OPTIMUM, measure_rules
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import SweepPoint, SweepSetting, by_panel, varying
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps.journal import line_of, sum_of
-from otlp.sweeps.rows import CaptureRows, SyntheticRows
 
 ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, 159, 3])
 GRID = Grid(n=[1, 3], temperature=[0.5, 1.0], top_k=[5, None], rules=["k-seq", "hub"])

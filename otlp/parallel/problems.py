@@ -15,8 +15,8 @@ from otlp.data.synthetic import generate
 from otlp.distribution import softmax, top_k, top_p
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
+from otlp.parallel.rows import SyntheticRows, row_numbers
 from otlp.problem import Problem
-from otlp.sweeps.rows import SyntheticRows, row_numbers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ import pytest
 
 import otlp
 from otlp.certificate import Answer
-from otlp.sweeps.solve_many import THREAD_TOKENS, Row, solve_many
+from otlp.parallel.solve_many import THREAD_TOKENS, Row, solve_many
 from otlp.timing import Stopwatch
 from tests.damaged_files import without_checks
 from tests.example_captures import in_file, opened

@@ -7,8 +7,8 @@ import pytest
 
 import otlp
 from otlp.errors import InvalidInputError
-from otlp.sweeps.solve_many import Row
-from otlp.sweeps.table import COLUMNS, columns
+from otlp.parallel.solve_many import Row
+from otlp.parallel.table import COLUMNS, columns
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
 OTHER = otlp.Problem([0.1, 0.6, 0.3], otlp.Greedy([0.5, 0.3, 0.2], n=2))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from otlp.errors import InvalidInputError
-from otlp.sweeps.solve_many import Row
+from otlp.parallel.solve_many import Row
 
 COLUMNS: dict[str, type] = {
     "row": int,
@@ -56,7 +56,7 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     Examples
     --------
     >>> import otlp
-    >>> from otlp.sweeps.table import columns
+    >>> from otlp.parallel.table import columns
     >>> problems = otlp.CaptureProblems(otlp.captures.builtin(), n=4)[:3]
     >>> table = columns(otlp.solve_many(problems, plans=False))
     >>> table["row"], table["guarantee"], [round(found, 4) for found in table["acceptance"]]

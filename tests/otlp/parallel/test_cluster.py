@@ -10,11 +10,11 @@ import pytest
 
 import otlp
 from otlp.errors import ExecutorError, TaskError
+from otlp.parallel import workers
+from otlp.parallel.rows import CaptureRows, RowSource, SyntheticRows
+from otlp.parallel.workers import in_order
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps import workers
-from otlp.sweeps.rows import CaptureRows, RowSource, SyntheticRows
-from otlp.sweeps.workers import in_order
-from tests.otlp.sweeps.deadly import deadly
+from tests.otlp.parallel.deadly import deadly
 
 pytestmark = pytest.mark.slow
 

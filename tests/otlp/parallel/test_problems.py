@@ -10,7 +10,7 @@ import pytest
 
 import otlp
 from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
-from otlp.sweeps.problems import CaptureProblems, RowProblems, SyntheticProblems
+from otlp.parallel.problems import CaptureProblems, RowProblems, SyntheticProblems
 
 CAPTURE = otlp.captures.builtin()
 ROWS = 6

@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeAlias
 from otlp.checks import whole_number
 from otlp.data.capture import Capture
 from otlp.errors import InvalidInputError, OTLPError, TaskError
+from otlp.parallel.problems import CaptureProblems, RowProblems
+from otlp.parallel.workers import in_order, in_this_process, one_by_one
 from otlp.problem import Problem
 from otlp.showing.html import html_table
 from otlp.solution import Solution
 from otlp.solvers.by_name import make_solver
 from otlp.solvers.solver import Solver
-from otlp.sweeps.problems import CaptureProblems, RowProblems
-from otlp.sweeps.workers import in_order, in_this_process, one_by_one
 
 Outcome: TypeAlias = Solution | OTLPError
 Solved: TypeAlias = tuple[list[Outcome], float]
@@ -228,7 +228,7 @@ def _size_and_compiled(solver: Solver, problems: Sequence[Problem]) -> tuple[int
         vocab_size = problems.capture.vocab_size
     with suppress(Exception):  # the row will say it
         vocab_size = max(1, problems[0].vocab_size)
-        solver = solver.select(problems[0])
+        solver = solver.resolve(problems[0])
     return vocab_size, solver.releases_gil
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from otlp.errors import ExecutorError, InvalidInputError, TaskError
-from otlp.sweeps import workers
-from otlp.sweeps.workers import WINDOW, in_order
-from tests.otlp.sweeps.deadly import deadly
+from otlp.parallel import workers
+from otlp.parallel.workers import WINDOW, in_order
+from tests.otlp.parallel.deadly import deadly
 from tests.processes import members
 
 
@@ -193,7 +193,7 @@ def test_jobs_are_checked_at_once(jobs: object) -> None:
 
 SCRIPT = """
 import itertools, signal, sys, time
-from otlp.sweeps.workers import in_order
+from otlp.parallel.workers import in_order
 
 def work(number):
     time.sleep(0.05)
@@ -207,7 +207,7 @@ if __name__ == "__main__":
 
 
 UNGUARDED = """
-from otlp.sweeps.workers import in_order
+from otlp.parallel.workers import in_order
 print(list(in_order(abs, range(3), 2)))
 """
 

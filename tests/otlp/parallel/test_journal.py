@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.errors import JournalError
-from otlp.sweeps.journal import Journal, line_of, sum_of
+from otlp.parallel.journal import Journal, line_of, sum_of
 from tests.damaged_files import files_of_at_most
 
 HEADING = {"format": "test-1", "n": [1, 2], "name": "é"}
