@@ -1,7 +1,7 @@
 """Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
-`import otlp` loads the core: problems, solvers, certificates, captures, many at once.  What stands around
-it (`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for.
+`import otlp` loads the core: problems, solvers, certificates, captures.  What stands around it
+(`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for.
 """
 
 from importlib import import_module

@@ -37,6 +37,7 @@ def vllm_rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         torch.as_tensor(draft_tokens).flatten().int(),
         [length] * rounds,
         length,
+        length * torch.arange(1, rounds + 1),
         torch.as_tensor(q)[:, 0].flatten(0, 1).float(),
         target[:, :-1].flatten(0, 1).log().float(),
         target[:, -1].multinomial(1),
@@ -70,6 +71,7 @@ def test_requests_of_every_kind() -> None:
         drafted,
         [2, 0, 3, 1],
         3,
+        torch.tensor([2, 2, 5, 6]),
         None,
         logits,
         torch.tensor([[3], [2], [1], [0]]),
@@ -110,7 +112,9 @@ def test_a_seeded_request_repeats() -> None:
         given = settings([1.0, 1.0], _0=torch.Generator().manual_seed(7))
         drafted = torch.arange(8, dtype=torch.int32) % 5
         bonus = torch.tensor([[0], [1]])
-        return verify_requests(drafted, [4, 4], 4, q, p.log(), bonus, given)[0].tolist()
+        return verify_requests(drafted, [4, 4], 4, torch.tensor([4, 8]), q, p.log(), bonus, given)[
+            0
+        ].tolist()
 
     assert len({tuple(play()) for _ in range(10)}) == 1
 

@@ -21,6 +21,7 @@ from otlp.batched.from_logits import martingale_from_logits
 from otlp.batched.kernels import supports_kernels
 from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
+from otlp.batched.ragged import verify_requests
 from otlp.batched.rows import PADDING
 from otlp.batched.rules import (
     k_seq,
@@ -48,4 +49,5 @@ __all__ = [
     "uniforms",
     "verify",
     "verify_paths",
+    "verify_requests",
 ]

@@ -27,6 +27,9 @@ def verify_block(
     numbers : Tensor, shape (B, L + 3), float64
         Uniform random numbers; the first, which would select a path, is not looked at.
 
+    A path ends where a row of the draft is zero: nothing is accepted from there on, and the token
+    after what is accepted is drawn from the target.
+
     Returns
     -------
     tokens, accepted, path : Tensor
@@ -46,7 +49,9 @@ def verify_block(
     weight = torch.stack(weights, 1)
     # of each prefix but the whole path, per unit of p's and q's own sums
     scale = (weight[:, :-1] / p_sum[:, :-1])[..., None]
-    left = torch.addcmul(q.mul(-1.0 / q_sum[..., None]), p[:, :-1], scale).clamp_(min=0.0)
+    left = torch.addcmul(q.mul(-1.0 / q_sum[..., None].clamp(min=TINY)), p[:, :-1], scale).clamp_(
+        min=0.0
+    )
     output, accepted = accept_block(p, left, weight, path, numbers[:, 1:])
     return output, accepted, torch.zeros_like(accepted)
 

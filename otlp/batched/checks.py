@@ -180,7 +180,7 @@ def check_drafted(
     if draft.ndim == tokens.ndim:
         mass = draft.gather(-1, tokens.clamp(min=0))
     else:
-        mass = draft.gather(-1, tokens[..., None])[..., 0]
+        mass = draft.gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
     refuse(
         drafted & (mass == 0), tokens, ZeroProbabilityError, "draft_tokens", axes,
         "token {} has draft probability 0: pass the distribution that the drafts were sampled from",

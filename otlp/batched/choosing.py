@@ -7,21 +7,26 @@ from torch import Tensor
 
 from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
+from otlp.batched.ragged import verify_requests
+from otlp.errors import InvalidInputError
 
 
 def verify(
     target: Tensor,
-    draft: Tensor,
+    draft: Tensor | None,
     draft_tokens: Tensor,
     generator: torch.Generator | Tensor | None = None,
     *,
+    cu_num_draft_tokens: Tensor | None = None,
+    max_spec_len: int | None = None,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor] | BatchedRound:
     """Verify drafts, losslessly, by the best rule here for their form.
 
     Parameters, results and errors are those of that rule: for tokens of shape (B, N)
     `otlp.batched.martingale`, which for N = 1 is speculative sampling; for (B, K, L)
-    `otlp.batched.verify_paths`.
+    `otlp.batched.verify_paths`; with `cu_num_draft_tokens`, for (T,),
+    `otlp.batched.verify_requests`, which alone takes `max_spec_len`, and None for the draft.
 
     Examples
     --------
@@ -35,6 +40,20 @@ def verify(
     >>> tokens.shape, accepted.dtype
     (torch.Size([1]), torch.bool)
     """
+    if cu_num_draft_tokens is not None:
+        return verify_requests(
+            target,
+            draft,
+            draft_tokens,
+            cu_num_draft_tokens,
+            generator,
+            max_spec_len=max_spec_len,
+            validate=validate,
+        )
+    if max_spec_len is not None:
+        raise InvalidInputError("max_spec_len must be left out without cu_num_draft_tokens")
+    if draft is None:
+        raise InvalidInputError("draft is None: give q, or cu_num_draft_tokens with certain drafts")
     paths = isinstance(draft_tokens, Tensor) and draft_tokens.ndim == 3
     rule = verify_paths if paths else martingale
     return rule(target, draft, draft_tokens, generator, validate=validate)

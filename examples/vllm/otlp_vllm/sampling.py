@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-
-PADDING = -1
 
 
 def expand_batch_to_tokens(
@@ -43,6 +40,7 @@ def verify_requests(
     draft_token_ids: Tensor,
     num_draft_tokens: list[int],
     max_spec_len: int,
+    cu_num_draft_tokens: Tensor,
     draft_probs: Tensor | None,
     target_logits: Tensor,
     bonus_token_ids: Tensor,
@@ -50,53 +48,40 @@ def verify_requests(
 ) -> Tensor:
     """Verify each request's path as a block; shape (requests, max_spec_len + 1), padded with -1.
 
-    Requests of one number of drafted tokens are verified together.  A greedy request is one whose
-    target and draft are point masses.  Tokens that were drafted as -1, and those after them, are
-    left out of a path; what follows it is drawn from the target.
+    A greedy request is one whose target and draft are point masses.  Tokens that were drafted as
+    -1, and those after them, are left out of a path; the next token is drawn from the target.
     """
-    from otlp.batched import verify_paths
+    from otlp import batched
 
-    generators = sampling_metadata.generators
     target = target_logits.softmax(-1, dtype=torch.float64)
-    size, device = target.shape[1], target.device
-    drafted = draft_token_ids.long()
-    points = torch.nn.functional.one_hot(drafted.clamp(min=0), size).double()
-    draft = points if draft_probs is None else draft_probs.double()
-    best = torch.nn.functional.one_hot(target_logits.argmax(-1), size).double()
-    bonus = torch.nn.functional.one_hot(bonus_token_ids.view(-1).long(), size).double()
-    if sampling_metadata.all_greedy:
-        greedy = [True] * len(num_draft_tokens)
-    else:
-        greedy = (sampling_metadata.temperature == 0).tolist()
+    size, device, requests = target.shape[1], target.device, len(num_draft_tokens)
 
-    groups: dict[int, list[tuple[int, Tensor, Tensor, Tensor]]] = defaultdict(list)
-    output = torch.full(
-        (len(num_draft_tokens), max_spec_len + 1), PADDING, dtype=torch.int32, device=device
+    def points(tokens: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(tokens.long().clamp(min=0), size).double()
+
+    certain = points(draft_token_ids)
+    draft = certain if draft_probs is None else draft_probs.double()
+    if sampling_metadata.all_greedy:
+        greedy = torch.ones(requests, dtype=torch.bool, device=device)
+    else:
+        greedy = sampling_metadata.temperature == 0
+    greedy = greedy.repeat_interleave(torch.tensor(num_draft_tokens, device=device))[:, None]
+    target = torch.where(greedy, points(target_logits.argmax(-1)), target)
+    draft = torch.where(greedy, certain, draft)
+    # vLLM has drawn the token after a whole path
+    ends = cu_num_draft_tokens.long()
+    last = torch.zeros(len(target) + requests, dtype=torch.bool, device=device)
+    last[ends + torch.arange(requests, device=device)] = True
+    rows = target.new_empty(len(last), size)
+    rows[last], rows[~last] = points(bonus_token_ids.view(-1)), target
+
+    drawn: dict[str, Any] = {"dtype": torch.float64, "device": device}
+    numbers = torch.rand(requests, max_spec_len + 3, **drawn)
+    for request, generator in sampling_metadata.generators.items():
+        count = num_draft_tokens[request]
+        own = torch.rand(count + 3, generator=generator, **drawn)  # whatever the others' lengths
+        numbers[request, : count + 2], numbers[request, -1] = own[:-1], own[-1]
+    found = batched.verify_requests(
+        rows, draft, draft_token_ids, ends, numbers, max_spec_len=max_spec_len, validate=False
     )
-    start = 0
-    for request, count in enumerate(num_draft_tokens):
-        here = slice(start, start + count)
-        start += count
-        path = drafted[here]
-        length = int((path >= 0).long().cumprod(0).sum())
-        p, q = (best, points) if greedy[request] else (target, draft)
-        if length == 0:
-            # the bonus token, or if drafts were padding one from the target at their place
-            token = bonus_token_ids.view(-1)[request]
-            if count:
-                token = p[here][0].multinomial(1, generator=generators.get(request))
-            output[request, 0] = token
-            continue
-        after = bonus[request] if length == count else p[here][length]
-        rows = torch.cat([p[here][:length], after[None]])
-        groups[length].append((request, rows, q[here][:length], path[:length]))
-    for length, members in groups.items():
-        drawn: dict[str, Any] = {"dtype": torch.float64, "device": device}
-        numbers = torch.stack(
-            [torch.rand(length + 3, generator=generators.get(one[0]), **drawn) for one in members]
-        )
-        p, q, path = (torch.stack(part) for part in list(zip(*members, strict=True))[1:])
-        found = verify_paths(p[:, None], q[:, None], path[:, None], numbers, validate=False)
-        requests = torch.tensor([one[0] for one in members], device=device)
-        output[requests, : length + 1] = found.tokens.to(torch.int32)
-    return output
+    return found.tokens.to(torch.int32)

@@ -1,0 +1,168 @@
+"""Requests with different numbers of drafted tokens, one behind the other, as engines pass them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from otlp.batched.block import verify_block
+from otlp.batched.checks import (
+    check_devices,
+    check_distribution,
+    check_drafted,
+    check_floats,
+    check_tokens,
+    reads_values,
+)
+from otlp.batched.numerics import SECTIONS
+from otlp.batched.paths import BatchedRound
+from otlp.batched.rows import PADDING, in_chunks, row_sums
+from otlp.batched.sampling import random_numbers
+from otlp.checks import whole_number
+from otlp.errors import InvalidInputError
+
+
+def verify_requests(
+    target: Tensor,
+    draft: Tensor | None,
+    draft_tokens: Tensor,
+    cu_num_draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    max_spec_len: int | None = None,
+    validate: bool = True,
+) -> BatchedRound:
+    """Verify one drafted path of each of B requests by block verification; T tokens in all.
+
+    Parameters
+    ----------
+    target : Tensor, shape (T + B, V)
+        Next-token distributions of the target, request after request: after each prefix of its
+        path, so a row more than it has drafted tokens.
+    draft : Tensor, shape (T, V), or None
+        Those that the tokens were sampled from; None where each was certain, as by n-grams.
+    draft_tokens : Tensor of int, shape (T,)
+        The paths, one behind the other.  A path ends at a token `PADDING`.
+    cu_num_draft_tokens : Tensor of int, shape (B,)
+        How many tokens are drafted for the requests up to each, itself included; the last is T.
+    generator : torch.Generator, Tensor or None
+        See `otlp.batched.verify_paths`; numbers have shape (B, `max_spec_len` + 3).
+    max_spec_len : int, optional
+        The most drafted tokens of a request.  None reads it back, which waits for the device.
+    validate : bool
+        Look at the values of the input, which waits for the device, too.
+
+    Returns
+    -------
+    BatchedRound
+        Tokens of shape (B, `max_spec_len` + 1), with `PADDING` at their ends.
+
+    Raises
+    ------
+    InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
+        On bad input, naming the argument and the row.
+
+    Notes
+    -----
+    O((T + B) V); requests are padded a chunk at a time.  Source: Sun et al. 2024, Block
+    Verification Accelerates Speculative Decoding, Algorithm 2.
+
+    Examples
+    --------
+    Two requests with two drafted tokens and none:
+
+    >>> import torch
+    >>> from otlp import batched
+    >>> model = torch.tensor([0.5, 0.3, 0.2])
+    >>> target, draft = model.expand(4, 3), model.expand(2, 3)
+    >>> paths, ends = torch.tensor([1, 0]), torch.tensor([2, 2])
+    >>> played = batched.verify_requests(target, draft, paths, ends)
+    >>> played.accepted.tolist(), played.tokens.shape     # draft and target agree
+    ([2, 0], torch.Size([2, 3]))
+    """
+    check_tokens(draft_tokens, "draft_tokens", "T")
+    check_tokens(cu_num_draft_tokens, "cu_num_draft_tokens", "B")
+    drafted, batch = len(draft_tokens), len(cu_num_draft_tokens)
+    _check_form(target, draft, drafted, batch)
+    given = {"target": target, "draft_tokens": draft_tokens}
+    given |= {"cu_num_draft_tokens": cu_num_draft_tokens}
+    check_devices(**(given if draft is None else given | {"draft": draft}))
+    tokens, ends = draft_tokens.long(), cu_num_draft_tokens.long()
+    starts = torch.nn.functional.pad(ends, (1, 0))[:-1]
+    counts = ends - starts
+    if reads_values(validate, target):
+        _check_counts(counts, ends, drafted)
+    if max_spec_len is None:
+        longest = int(counts.max()) if batch else 0
+    else:
+        longest = whole_number(max_spec_len, "max_spec_len", 0)
+    if reads_values(validate, target):
+        if batch and int(counts.max()) > longest:
+            raise InvalidInputError(
+                f"max_spec_len is {longest}, and a request has {int(counts.max())} drafted tokens"
+            )
+        _check_values(target, draft, tokens)
+    numbers = random_numbers((batch, longest + 3), generator, target, validate)
+    most, vocab_size = max(1, longest), target.shape[1]
+    target = target.detach()
+    draft = None if draft is None else draft.detach()
+    level = torch.arange(most + 1, device=target.device)
+
+    def some(
+        start: Tensor, count: Tensor, request: Tensor, numbers: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Pad some requests: where nothing is drafted, q is zero, which accepts nothing there."""
+        inside = level[:-1] < count[:, None]
+        at = torch.where(inside, start[:, None] + level[:-1], drafted)
+        path = torch.nn.functional.pad(tokens, (0, 1), value=PADDING)[at]
+        kept = (path >= 0).long().cumprod(1).bool()
+        path = path.clamp(min=0)
+        if draft is None or not drafted:
+            q = torch.zeros(*path.shape, vocab_size, dtype=target.dtype, device=target.device)
+            q.scatter_(2, path[..., None], 1.0)
+        else:
+            q = draft[at.clamp(max=drafted - 1)]
+        p = target[(start + request)[:, None] + torch.minimum(level, count[:, None])]
+        q = torch.where(kept[..., None], q, 0.0)
+        if longest == 0:  # a path has a place at least
+            numbers = torch.nn.functional.pad(numbers, (1, 0))
+        return verify_block(p[:, None], q[:, None], path[:, None], numbers)
+
+    width = (most + 1) * max(vocab_size, SECTIONS)
+    requests = torch.arange(batch, device=target.device)
+    found = BatchedRound(*in_chunks(some, width, starts, counts, requests, numbers))
+    return found._replace(tokens=found.tokens[:, : longest + 1])
+
+
+def _check_form(target: Tensor, draft: Tensor | None, drafted: int, batch: int) -> None:
+    check_floats(target, "target", 2)
+    if len(target) != drafted + batch:
+        raise InvalidInputError(
+            f"target has shape {tuple(target.shape)}: with {drafted} drafted tokens of {batch} "
+            f"requests it must be ({drafted + batch}, V)"
+        )
+    if draft is not None:
+        check_floats(draft, "draft", 2)
+        if tuple(draft.shape) != (drafted, target.shape[1]):
+            raise InvalidInputError(
+                f"draft has shape {tuple(draft.shape)}: with {drafted} drafted tokens over the "
+                f"target's vocabulary it must be {(drafted, target.shape[1])}"
+            )
+
+
+def _check_counts(counts: Tensor, ends: Tensor, drafted: int) -> None:
+    if bool((counts < 0).any()) or (int(ends[-1]) if len(ends) else 0) != drafted:
+        raise InvalidInputError(
+            f"cu_num_draft_tokens is {ends.tolist()!s:.60}: it must rise to the {drafted} drafted "
+            "tokens, from request to request"
+        )
+
+
+def _check_values(target: Tensor, draft: Tensor | None, tokens: Tensor) -> None:
+    check_distribution(target, row_sums(target), "target")
+    padding = f"{PADDING} ends a path"
+    if draft is None:
+        draft = torch.ones_like(target[:1]).expand(len(tokens), -1)
+    else:
+        check_distribution(draft, row_sums(draft), "draft")
+    check_drafted(tokens, tokens != PADDING, draft, ("token",), padding)
