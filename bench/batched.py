@@ -31,7 +31,7 @@ from otlp import batched
 from otlp.batched.martingale_rule import verify_in_pytorch
 from otlp.batched.rows import prepare
 from otlp.cli.options import ListOf, json_option
-from otlp.lab.engines import ENGINES
+from otlp_lab.engines import ENGINES
 
 
 def without_kernels(

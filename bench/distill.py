@@ -44,7 +44,7 @@ from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, load_model
 from otlp.decode.tree import TokenTree
 from otlp.device.copying import copied_logits
-from otlp.lab.frequent_drafts import write_frequent_draft
+from otlp_lab.frequent_drafts import write_frequent_draft
 
 MEASURED, WIDE, TEXTS = 64, 4096, 4
 """Tokens of a text that is measured on, the likeliest ones that are known of the target, and texts

@@ -17,8 +17,8 @@ import click
 from otlp.auditing import AuditSettings
 from otlp.cli.child import ChildError, run_in_child
 from otlp.errors import EngineNotFoundError
-from otlp.lab.engines import ENGINES
-from otlp.lab.engines.random_models import audit_engine
+from otlp_lab.engines import ENGINES
+from otlp_lab.engines.random_models import audit_engine
 
 
 def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[str, ...]:

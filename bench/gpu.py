@@ -32,7 +32,7 @@ from otlp.cli.options import json_option
 from otlp.cli.output import console, write_json
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
-from otlp.lab.engines import ENGINES
+from otlp_lab.engines import ENGINES
 
 ONE_DRAFT = ("sglang-chain", "vllm-v1", "vllm-v2")
 """Engines whose verification of one draft is timed where they are installed."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
-from otlp.lab.tuning.side_by_side import Way
 from otlp.studies.timed import Decoding
+from otlp_lab.tuning.side_by_side import Way
 
 
 def llama_cpp(

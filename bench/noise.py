@@ -58,14 +58,14 @@ from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
 from otlp.decode.tree import ROOT
 from otlp.distribution import FloatArray, IntArray
-from otlp.lab.calibrating import race, together
-from otlp.lab.design import WrittenText
-from otlp.lab.design.gathering import at_temperature
-from otlp.lab.design.rejection_profiles import acceptance_by_try
-from otlp.lab.design.static_trees import best_static_tree
-from otlp.lab.design.text_renewal import without_undrafted
-from otlp.lab.design.written_texts import drafted_anew
 from otlp.numerics.exponentials import noise_row
+from otlp_lab.calibrating import race, together
+from otlp_lab.design import WrittenText
+from otlp_lab.design.gathering import at_temperature
+from otlp_lab.design.rejection_profiles import acceptance_by_try
+from otlp_lab.design.static_trees import best_static_tree
+from otlp_lab.design.text_renewal import without_undrafted
+from otlp_lab.design.written_texts import drafted_anew
 
 RESULTS = Path(__file__).parent / "results"
 PAIRS = {

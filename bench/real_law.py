@@ -30,7 +30,7 @@ from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels
 from otlp.distribution import FloatArray, IntArray
-from otlp.lab.generation import generate
+from otlp_lab.generation import generate
 
 PROMPT = "def fibonacci(n):\n    "
 LIKELIEST, TOKENS = 20, 2

@@ -53,11 +53,11 @@ from otlp.decode import (
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.errors import OTLPError
-from otlp.lab.laws.drafting_lp import drafting_optimum
-from otlp.lab.laws.prefix_laws import prefix_law
-from otlp.lab.list_sampling import ListSampling
-from otlp.lab.one_stream import race
 from otlp.studies.estimate import rate_ratio, ratio
+from otlp_lab.laws.drafting_lp import drafting_optimum
+from otlp_lab.laws.prefix_laws import prefix_law
+from otlp_lab.list_sampling import ListSampling
+from otlp_lab.one_stream import race
 
 DRAFTINGS: dict[str, Drafting] = {
     "1 x 3": iid_paths(1, 3),

@@ -2,7 +2,7 @@
 
 They are no part of otlp: no command takes their names, and text that they decode need not be the
 target's.  `referee.py` has them in its table, as it has any file's rules;
-`tests/otlp/lab/test_referee.py` their smallest counterexamples.
+`tests/otlp_lab/test_referee.py` their smallest counterexamples.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.decode.tree import children_of, depths_of
 from otlp.distribution import FloatArray
-from otlp.lab.design import Renewal, WrittenText, best_static_tree
-from otlp.lab.design.profiles import profile
-from otlp.lab.design.text_renewal import without_undrafted
-from otlp.lab.design.written_texts import write_text
 from otlp.studies.estimate import Estimate
+from otlp_lab.design import Renewal, WrittenText, best_static_tree
+from otlp_lab.design.profiles import profile
+from otlp_lab.design.text_renewal import without_undrafted
+from otlp_lab.design.written_texts import write_text
 
 METHODS: dict[str, tuple[Any, Any]] = {
     "RRS": (otlp.IID, "recursive-rejection"),

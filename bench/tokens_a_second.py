@@ -33,10 +33,10 @@ from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels, NoiseRounds, captured
 from otlp.distribution import IntArray
-from otlp.lab.tuning import loop_setting
-from otlp.lab.tuning.loop_setting import LoopSetting, grid
-from otlp.lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, race
 from otlp.studies.timed import Decoding
+from otlp_lab.tuning import loop_setting
+from otlp_lab.tuning.loop_setting import LoopSetting, grid
+from otlp_lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, race
 
 PLAIN = "plain loop"
 

@@ -24,7 +24,8 @@ from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.greedy_multipath import Consecutive, whole_interval
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import IID
-from otlp.lab.design import (
+from otlp.studies.estimate import Estimate, rate_ratio
+from otlp_lab.design import (
     FAMILIES,
     Candidate,
     Renewal,
@@ -34,9 +35,8 @@ from otlp.lab.design import (
     top_tree_renewal,
     tournament_profile,
 )
-from otlp.lab.design.profiles import profile
-from otlp.lab.design.rejection_profiles import rejection_profile
-from otlp.studies.estimate import Estimate, rate_ratio
+from otlp_lab.design.profiles import profile
+from otlp_lab.design.rejection_profiles import rejection_profile
 
 LARGEST = 1.0 - 2.0**-53
 """A probability below 1: the logarithm of what it leaves is finite."""

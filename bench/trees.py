@@ -36,13 +36,13 @@ from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import IntArray
-from otlp.lab.design import Renewal, WrittenText, gather_statistics
-from otlp.lab.design.gathering import at_temperature
-from otlp.lab.design.text_renewal import without_undrafted
-from otlp.lab.design.written_texts import write_text
 from otlp.studies.canvas import figure
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look
+from otlp_lab.design import Renewal, WrittenText, gather_statistics
+from otlp_lab.design.gathering import at_temperature
+from otlp_lab.design.text_renewal import without_undrafted
+from otlp_lab.design.written_texts import write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
 CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"

@@ -11,7 +11,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 SOURCES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts): path
-    for path in sorted((ROOT / "otlp").rglob("*.py"))
+    for package in ("otlp", "otlp_lab")
+    for path in sorted((ROOT / package).rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 }
 
@@ -21,7 +22,7 @@ def names_a_missing_part(name: str) -> bool:
     needs = {
         "otlp.batched": "torch",
         "otlp.device": "transformers",
-        "otlp.lab.generation.generating": "transformers",
+        "otlp_lab.generation.generating": "transformers",
         "otlp.decode.models.frequent_draft": "transformers",
         "otlp.decode.models.skipped_layers": "transformers",
     }

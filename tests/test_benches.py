@@ -25,8 +25,8 @@ from otlp.decode import (
 from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.models.occurrences import followers
 from otlp.distribution import FloatArray
-from otlp.lab.engines import ENGINES
-from otlp.lab.laws.prefix_laws import prefix_law
+from otlp_lab.engines import ENGINES
+from otlp_lab.laws.prefix_laws import prefix_law
 from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import otlp
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def project(folder: str) -> Any:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+
+
+PROJECT = project(".")["project"]
 
 
 def test_one_version_everywhere() -> None:
@@ -18,9 +27,32 @@ def test_one_version_everywhere() -> None:
         "CITATION.cff": r"^version: (.+)$",
         "docs/cite.md": r"version = \{(.+)\}",
         "packaging/conda/recipe.yaml": r'^  version: "(.+)"$',
+        "otlp_lab/pyproject.toml": r'^version = "(.+)"$',
     }.items():
         found = re.search(line, (ROOT / file).read_text(), re.M)
         assert found and found[1] == otlp.__version__, file
+
+
+def test_the_laboratory_goes_with_the_library() -> None:
+    assert project("otlp_lab")["project"]["dependencies"] == [f"otlp=={otlp.__version__}"]
+    extras = PROJECT["optional-dependencies"]
+    assert extras["lab"] == [f"otlp-lab=={otlp.__version__}"]
+    assert extras["models"] == [f"otlp-models>={project('otlp_models')['project']['version'][:3]}"]
+
+
+@pytest.mark.parametrize("name", ["otlp_lab", "otlp_models"])
+def test_distributions_beside_the_library_hold_their_folders(name: str) -> None:
+    listed = project(name)["tool"]["setuptools"]
+    inside = {path.parent for path in (ROOT / name).rglob("__init__.py")} - {ROOT / name / "build"}
+    assert {ROOT / one.replace(".", "/") for one in listed["packages"]} == inside
+    data = [one for some in listed["package-data"].values() for one in some]
+    kept = {path for one in data for path in (ROOT / name).glob(one)}
+    built = {"pyproject.toml", "NOTICE"}  # the wheel's own
+    files = {path for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix != ".py"}
+    others = {path for path in files if not {"build", "__pycache__"} & set(path.parts)}
+    assert {path for path in others - kept if "egg-info" not in str(path)} == {
+        ROOT / name / one for one in built if (ROOT / name / one).exists()
+    }
 
 
 def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:

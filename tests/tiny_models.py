@@ -116,7 +116,7 @@ def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: A
     """What plain generate and ours give, greedily unless told otherwise."""
     import torch
 
-    from otlp.lab.generation import generate
+    from otlp_lab.generation import generate
 
     draft, target = pair
     given = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, **options}

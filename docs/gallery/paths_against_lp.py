@@ -3,10 +3,10 @@
 import numpy as np
 
 from otlp import decode
-from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.studies.canvas import figure
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look
+from otlp_lab.laws.prefix_laws import prefix_law
 
 RULES = ("two-slice", "greedy-multipath", "traversal", "optimal", "recursive-rejection")
 PATHS, PAIRS = (1, 2, 3), 6

@@ -2,4 +2,14 @@
 
 from importlib import import_module
 
-command = import_module("otlp.lab.commands").command
+from otlp.errors import EngineNotFoundError
+
+try:
+    command = import_module("otlp_lab.commands").command
+except ModuleNotFoundError as error:
+    if error.name != "otlp_lab":
+        raise
+    raise EngineNotFoundError(
+        "the laboratory is not installed: pip install otlp-lab, or in a clone of otlp: "
+        "pip install ./otlp_lab"
+    ) from None

@@ -33,10 +33,10 @@ distribution T(q, p) as its target.
 
 All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
 `otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
-models, and the exact block efficiency, `otlp.lab.laws.prefix_laws.prefix_law` the same on larger
+models, and the exact block efficiency, `otlp_lab.laws.prefix_laws.prefix_law` the same on larger
 ones;
 `multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths,
-`otlp.lab.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
+`otlp_lab.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
 """
 
 from otlp.decode import drafting as _drafting

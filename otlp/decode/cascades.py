@@ -3,7 +3,7 @@
 A transform takes the next-token distributions q of the draft and p of the target and gives the one
 that a verification algorithm then takes as its target, so all of them decode from T(q, p) exactly.
 Most transforms defer: a rule delta(q, p) says where to follow p, and elsewhere q is followed.  What
-runs without speculation, a call at a time, is in `otlp.lab.cascade_baselines`.
+runs without speculation, a call at a time, is in `otlp_lab.cascade_baselines`.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 3, sections
 4.3 and 4.4, Appendices C and D.  Larger thresholds alpha follow the draft more.
@@ -145,7 +145,7 @@ class BigLittle(Rule):
 
     Drafting goes on until max q < 1 - fallback (the fallback phase), and what was drafted is cut
     where `rollback` defers (Appendix E.5).  What draws windows of bounded length:
-    `otlp.lab.cascade_baselines.big_little_decoding`.
+    `otlp_lab.cascade_baselines.big_little_decoding`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from otlp.timing import loading
 
 PACKAGE = Path(__file__).parent.parent
 
-WITHOUT_KERNELS = frozenset({"auditing", "cli", "export", "lab", "parallel", "studies", "testing"})
+WITHOUT_KERNELS = frozenset({"auditing", "cli", "export", "parallel", "studies", "testing"})
 """Packages that no kernel and nothing that a kernel names stands in."""
 
 REASSOCIATE = {"reassoc", "nsz", "contract"}

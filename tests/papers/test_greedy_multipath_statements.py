@@ -18,7 +18,7 @@ from otlp.decode import (
     random_pair,
 )
 from otlp.decode.laws.round_laws import draft_trees
-from otlp.lab.laws.prefix_laws import prefix_law
+from otlp_lab.laws.prefix_laws import prefix_law
 
 CASES = [(2, 2, 2), (2, 2, 3), (3, 2, 2), (2, 3, 2)]
 """V, L and K."""

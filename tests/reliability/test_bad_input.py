@@ -161,10 +161,10 @@ def decode_calls() -> Calls:
     pytest.importorskip("torch")
     from otlp import decode
     from otlp.decode.laws.round_laws import round_law
-    from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
-    from otlp.lab.design.mixed_nodes import mixed_shape
-    from otlp.lab.generation import generate
-    from otlp.lab.laws.prefix_laws import prefix_law
+    from otlp_lab.design.adaptive import adaptive_branching, adaptive_depth
+    from otlp_lab.design.mixed_nodes import mixed_shape
+    from otlp_lab.generation import generate
+    from otlp_lab.laws.prefix_laws import prefix_law
 
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
@@ -210,7 +210,7 @@ def decode_calls() -> Calls:
 
 def cascade_calls() -> Calls:
     from otlp.decode import cascades, random_pair
-    from otlp.lab import cascade_baselines as baselines
+    from otlp_lab import cascade_baselines as baselines
 
     chow, token = cascades.Chow(0.1), cascades.TokenV1(0.1)
     little = cascades.BigLittle(cascades.BiLD(1.0), 0.5)
@@ -231,7 +231,7 @@ def cascade_calls() -> Calls:
 
 def design_calls() -> Calls:
     from otlp.decode import Sampling
-    from otlp.lab import design as room
+    from otlp_lab import design as room
 
     text = room.WrittenText(np.zeros(4, dtype=int), np.tile(P, (4, 1)), np.tile(Q, (4, 1)))
     names: dict[str, Any] = {"draft": "d", "target": "t", "sampling": Sampling()}

@@ -22,11 +22,11 @@ from otlp.data.captures import TopCapture, keep_top, load, save
 from otlp.data.pairs import read_pairs
 from otlp.decode import Calibration, Sampling
 from otlp.errors import CaptureError, InvalidInputError, JournalError, OTLPError
-from otlp.lab.commands import audit_server
-from otlp.lab.design import Candidate, Statistics
-from otlp.lab.servers import Completion
-from otlp.lab.tuning.tuned import Tuned
 from otlp.parallel.journal import Journal
+from otlp_lab.commands import audit_server
+from otlp_lab.design import Candidate, Statistics
+from otlp_lab.servers import Completion
+from otlp_lab.tuning.tuned import Tuned
 from tests.damaged_files import DAMAGES, NOTHING, Damage
 from tests.example_captures import DTYPES, example, save_simply
 

@@ -11,9 +11,9 @@ from otlp import audit_rounds
 from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, DraftedTree, Verdict
 from otlp.auditing.successive import independence_test, successive_tests
 from otlp.errors import InvalidInputError
-from otlp.lab.engines import ENGINES
 from otlp.testing import assert_lossless
 from otlp.testing.plain_block import verify_block
+from otlp_lab.engines import ENGINES
 from tests.otlp.auditing import own_engines
 from tests.otlp.auditing.own_engines import Engine, OneStream, OwnRows, SharedRows
 

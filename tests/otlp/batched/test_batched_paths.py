@@ -13,8 +13,8 @@ from otlp.auditing.gtest import g_test
 from otlp.decode import TabularModel, iid_paths
 from otlp.decode.laws.round_laws import RoundLaw, Tally
 from otlp.decode.verification.tournament import Draws, NodeState
-from otlp.lab.laws.slot_laws import tournament_law
 from otlp.numerics.score_chains import cell_of, powered, root_score, slices
+from otlp_lab.laws.slot_laws import tournament_law
 from tests.otlp.decode.tabular_rounds import Pair, assert_law_of, varied
 
 torch = pytest.importorskip("torch")

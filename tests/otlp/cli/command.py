@@ -6,7 +6,7 @@ import click
 from click.testing import CliRunner, Result
 
 from otlp.cli import COMMANDS, main
-from otlp.lab.commands import COMMANDS as EXPERIMENTS
+from otlp_lab.commands import COMMANDS as EXPERIMENTS
 
 PRODUCT = [name for name in COMMANDS if name != "lab"]
 ALL = [*PRODUCT, *(f"lab {name}" for name in EXPERIMENTS)]

@@ -17,11 +17,12 @@ from otlp.cli import COMMANDS
 from otlp.cli.output import write_whole
 from otlp.data import captures
 from otlp.data.spread_rows import spread_rows
-from otlp.lab.commands import COMMANDS as EXPERIMENTS
 from otlp.solvers import SOLVERS
+from otlp_lab.commands import COMMANDS as EXPERIMENTS
 from tests.example_captures import LABELS, example
 from tests.otlp.cli.command import ALL, done, refused, run
 from tests.own_plans import Boaster
+from tests.processes import run_python
 
 
 @pytest.mark.parametrize("command", ALL)
@@ -38,6 +39,18 @@ def test_the_group_lists_every_command() -> None:
 @pytest.mark.parametrize("command", ["design", "tune", "audit-engine", "audit-server"])
 def test_commands_of_the_laboratory_are_found(command: str) -> None:
     assert f"Did you mean 'otlp lab {command}'?" in refused(command)
+
+
+def test_a_laboratory_that_is_not_installed_is_named() -> None:
+    run_python(
+        "import sys; sys.modules['otlp_lab'] = None; sys.argv = ['otlp', 'lab', 'tune']\n"
+        "import contextlib, io, otlp.cli\n"
+        "said = io.StringIO()\n"
+        "with contextlib.redirect_stderr(said):\n"
+        "    try: otlp.cli.main()\n"
+        "    except SystemExit as ended: assert ended.code == 2, ended.code\n"
+        "assert 'pip install otlp-lab' in said.getvalue(), said.getvalue()"
+    )
 
 
 def test_solve_prints_and_writes_the_certificate(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from otlp.decode import (
 )
 from otlp.decode.laws.round_laws import RoundLaw, round_law
 from otlp.distribution import FloatArray
-from otlp.lab.design import WrittenText
-from otlp.lab.design.mixed_nodes import mixed_shape
-from otlp.lab.laws.prefix_laws import prefix_law
+from otlp_lab.design import WrittenText
+from otlp_lab.design.mixed_nodes import mixed_shape
+from otlp_lab.laws.prefix_laws import prefix_law
 from tests.instances import distributions
 
 Pair = tuple[TabularModel, TabularModel]

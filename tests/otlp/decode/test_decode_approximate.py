@@ -10,8 +10,8 @@ from otlp import Guarantee
 from otlp.decode import BottomUp, TopDown, iid_paths, play_round, random_pair
 from otlp.decode.laws.round_laws import round_law
 from otlp.errors import InvalidInputError
-from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.solvers import GlobalResolution, KSeq
+from otlp_lab.laws.prefix_laws import prefix_law
 
 TAU, V, K = 0.05, 5, 2
 PUBLISHED = TopDown(GlobalResolution.published(TAU), guarantee=Guarantee.APPROXIMATE)

@@ -38,8 +38,8 @@ from otlp.decode.cascades import (
 )
 from otlp.decode.laws.round_laws import aimed_model, round_law
 from otlp.errors import InvalidInputError
-from otlp.lab.laws.prefix_laws import prefix_law
 from otlp.studies.decoding import Setting
+from otlp_lab.laws.prefix_laws import prefix_law
 from tests.otlp.decode.tabular_rounds import assert_law_of, hard_laws
 
 TRANSFORMS = [

@@ -17,7 +17,7 @@ from otlp.decode import (  # noqa: E402
     play_round,
     random_pair,
 )
-from otlp.lab.generation import generate  # noqa: E402
+from otlp_lab.generation import generate  # noqa: E402
 
 PROMPT = "def main(argv):\n    "
 FAMILY = 1e-3

@@ -21,10 +21,10 @@ from otlp.decode import (
 )
 from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.laws.round_laws import round_law
-from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
-from otlp.lab.laws.drafting_lp import drafting_optimum
-from otlp.lab.laws.prefix_laws import prefix_law
-from otlp.lab.laws.slot_laws import tournament_efficiency
+from otlp_lab.design.adaptive import adaptive_branching, adaptive_depth
+from otlp_lab.laws.drafting_lp import drafting_optimum
+from otlp_lab.laws.prefix_laws import prefix_law
+from otlp_lab.laws.slot_laws import tournament_efficiency
 from tests.otlp.decode.tabular_rounds import cut
 
 SLACK = 1e-10

@@ -24,7 +24,7 @@ transformers = pytest.importorskip("transformers")
 
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.models.loading import TRAINED_PAIR, find_model, load_draft, load_model  # noqa: E402
-from otlp.lab.frequent_drafts import write_frequent_draft  # noqa: E402
+from otlp_lab.frequent_drafts import write_frequent_draft  # noqa: E402
 
 KEPT = list(range(0, SIZE, 3))
 WIDTH = 32

@@ -39,9 +39,9 @@ from otlp.decode import (
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
-from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
-from otlp.lab.design.mixed_nodes import mixed_shape
-from otlp.lab.laws.prefix_laws import prefix_law
+from otlp_lab.design.adaptive import adaptive_branching, adaptive_depth
+from otlp_lab.design.mixed_nodes import mixed_shape
+from otlp_lab.laws.prefix_laws import prefix_law
 from tests.otlp.decode.tabular_rounds import LEAF
 
 RULED: list[Drafting] = [

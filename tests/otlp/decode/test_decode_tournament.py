@@ -35,12 +35,12 @@ from otlp.decode.laws.round_laws import round_law
 from otlp.decode.verification.tournament import Draws
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import UnsupportedProblemError
-from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
-from otlp.lab.design.mixed_nodes import mixed_shape
-from otlp.lab.laws.drafting_lp import drafting_optimum
-from otlp.lab.laws.prefix_laws import prefix_law
-from otlp.lab.laws.slot_laws import tournament_efficiency
 from otlp.numerics.score_chains import powered, root_score, slices
+from otlp_lab.design.adaptive import adaptive_branching, adaptive_depth
+from otlp_lab.design.mixed_nodes import mixed_shape
+from otlp_lab.laws.drafting_lp import drafting_optimum
+from otlp_lab.laws.prefix_laws import prefix_law
+from otlp_lab.laws.slot_laws import tournament_efficiency
 from tests.otlp.decode.tabular_rounds import (
     DRAWN,
     EXTREME,

@@ -23,9 +23,9 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.lab.laws.prefix_laws import prefix_law
-from otlp.lab.laws.slot_laws import tournament_efficiency
 from otlp.studies.decoding import Setting
+from otlp_lab.laws.prefix_laws import prefix_law
+from otlp_lab.laws.slot_laws import tournament_efficiency
 from tests.otlp.decode.tabular_rounds import (
     EXTREME,
     TINY,

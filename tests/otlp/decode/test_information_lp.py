@@ -27,10 +27,10 @@ from otlp.decode import (
     without_replacement,
 )
 from otlp.decode.laws.round_laws import draft_trees
-from otlp.lab.design.adaptive import adaptive_depth
-from otlp.lab.laws.drafting_lp import drafting_optimum
-from otlp.lab.laws.slot_laws import tournament_efficiency
-from otlp.lab.laws.written_program import WrittenProgram
+from otlp_lab.design.adaptive import adaptive_depth
+from otlp_lab.laws.drafting_lp import drafting_optimum
+from otlp_lab.laws.slot_laws import tournament_efficiency
+from otlp_lab.laws.written_program import WrittenProgram
 from tests.otlp.decode.tabular_rounds import Pair
 
 SLACK = 1e-9

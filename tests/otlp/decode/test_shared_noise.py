@@ -38,11 +38,11 @@ from otlp.decode.models.copying import Copying
 from otlp.decode.tree import ROOT
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.lab.calibrating import Races, race, together
-from otlp.lab.design.adaptive import adaptive_branching
 from otlp.numerics.exponentials import exponentials, noise_row, row_key
 from otlp.studies.decoding import Setting, measure
 from otlp.testing.plain_equality import candidates, exponential, verify_equality
+from otlp_lab.calibrating import Races, race, together
+from otlp_lab.design.adaptive import adaptive_branching
 from tests.otlp.decode.markov_chains import Markov, chains
 
 ALARM = 1e-6

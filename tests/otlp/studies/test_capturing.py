@@ -27,9 +27,9 @@ from otlp.decode import Copying, Mixture, NGram, random_pair
 from otlp.decode.models.fingerprint import files_fingerprint, fingerprint
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_pair
-from otlp.lab.design.written_texts import write_text
 from otlp.studies.capturing import capture, capture_passage, parts_folder
 from otlp.studies.decoding import Setting, measure
+from otlp_lab.design.written_texts import write_text
 
 
 def encoded(pair: Any, *texts: str) -> list[Any]:

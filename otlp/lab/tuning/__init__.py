@@ -1,5 +1,0 @@
-"""The setting that decodes most tokens a second: predicted by text renewal, then timed."""
-
-from otlp.lab.tuning.tuned import Tuned
-
-__all__ = ["Tuned"]

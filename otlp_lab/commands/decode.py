@@ -1,0 +1,53 @@
+"""``otlp lab decode``: what ``otlp lab tune`` found, decoded with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from otlp.cli.decode import decode, decoded_options, find_settings
+from otlp.cli.prompts import Models, model_options
+from otlp_lab.tuning import Tuned
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp lab tune && otlp lab decode
+  otlp lab decode tuned.json --prompts humaneval:0-9 --tokens 64 --json runs.json
+"""
+)
+@click.argument("setting", type=click.Path(), default="tuned.json")
+@model_options(limit=4)
+@decoded_options
+def command(
+    setting: str,
+    models: Models,
+    tokens: int,
+    seed: tuple[int, ...],
+    json_path: Path | None,
+    figure_path: Path | None,
+) -> None:
+    """Decode with SETTING, a file that otlp lab tune wrote for these models on this device.
+
+    Algorithm, shape and sampling are those of the file; the table is that of otlp decode.
+    """
+    tuned = Tuned.read(setting)
+    tuned.check_models(models.target, models.draft)
+    shape = max(tuned.paths, 1), max(tuned.length, 1)
+    settings, _ = find_settings([tuned.algorithm], shape[:1], shape[1:], tuned.branching)
+    pair, prompts = models.ready(tuned.sampling)
+    tuned.check_loaded(pair[1].model.device, pair[1].model.dtype)
+    decode(
+        pair,
+        prompts,
+        [tuned.sampling],
+        settings,
+        seed,
+        models=models,
+        tokens=tokens,
+        json_path=json_path,
+        figure_path=figure_path,
+        draft_temperature=tuned.draft_temperature,
+    )

@@ -1,0 +1,288 @@
+"""``otlp lab design``: which tree to draft for a pair of models and a budget of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from otlp.cli import options
+from otlp.cli.capture_file import CaptureFile, capture_argument
+from otlp.cli.options import ListOf, OutputFile
+from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
+from otlp.cli.prompts import Models, model_options
+from otlp.data.captures import Capture
+from otlp.decode.drafting.growing import check_slots
+from otlp.decode.models.fingerprint import files_fingerprint
+from otlp.decode.models.model import Model, Sampling
+from otlp.distribution import IntArray
+from otlp.errors import InvalidInputError
+from otlp.parallel.rows import CaptureRows
+from otlp.studies.capturing import DECODED
+from otlp_lab.commands.target_texts import target_texts
+from otlp_lab.design import (
+    FAMILIES,
+    Candidate,
+    CostCurve,
+    Statistics,
+    design,
+    gather_statistics,
+)
+from otlp_lab.design.best_design import worth
+from otlp_lab.design.gathering import passes
+from otlp_lab.design.text_renewal import WrittenText
+from otlp_lab.design.written_texts import captured_texts, long_texts
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp lab design                                   the trained pair, 8, 16 and 32 nodes
+  otlp lab design --nodes 24 --temperature 0.3 --statistics pair.json
+  otlp lab design --target my/model --draft my/small-model --device cuda --prompts prompts.txt
+  otlp lab design --draft-temperature 0.6,1         and how sharply the draft should sample
+  otlp lab design --draft-cost 0.05 --node-cost 0.002    by tokens a second
+  otlp capture mine.safetensors && otlp lab design mine.safetensors
+"""
+)
+@capture_argument
+@model_options(limit=10)
+@click.option(
+    "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
+)
+@options.temperature_option()
+@options.draft_temperature_option(ListOf(float))
+@options.tokens_option(64)
+@options.length_option(12)
+@options.seed_option()
+@click.option(
+    "--statistics", "kept", type=OutputFile(), help="Read them here, or gather and keep them here."
+)
+@click.option("--draft-cost", type=click.FloatRange(0), help="A draft call, in target calls.")
+@click.option(
+    "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
+)
+@options.json_option("Write the designs to a file.")
+def command(
+    capture: CaptureFile,
+    models: Models,
+    nodes: tuple[int, ...],
+    temperature: float,
+    draft_temperature: tuple[float, ...] | None,
+    tokens: int,
+    length: int,
+    seed: int,
+    kept: Path | None,
+    draft_cost: float | None,
+    node_cost: float | None,
+    json_path: Path | None,
+) -> None:
+    """Choose the draft tree that gives most tokens a target call, or a second.
+
+    The target writes text after each prompt, or has written the CAPTURE; what every way of drafting
+    would give follows from what both models say along it, by text renewal, without decoding. The
+    best of each family is shown, with its standard error over the texts; a star marks the choice.
+    Deterministic trees (top) are drafted along the text: they need the draft, not a CAPTURE.
+    """
+    check_slots(max(nodes))
+    if capture.path is None and tokens <= length:
+        raise InvalidInputError(
+            f"--tokens {tokens} is too short for paths of {length}: write more, or give --length"
+        )
+    costs = None
+    if draft_cost is not None or node_cost is not None:
+        each = node_cost or 0.0
+        calls = tuple(1.0 + each * at for at in range(max(nodes) + 1))
+        costs = CostCurve(calls, draft_cost or 0.0)
+    drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
+    rows = None
+    if capture.path is None:
+        capture.refuse_pairs("give one as FILE")
+    else:
+        rows = capture.open()
+    pair = (models.target, models.draft) if rows is None else (rows.target_model, rows.draft_model)
+    stamp = "" if kept is None else _stamp(rows, models)
+    statistics = _known(kept, pair, Sampling(temperature), stamp)
+    if statistics is not None and drafted:
+        raise InvalidInputError(
+            f"{kept} holds statistics already, at the draft's temperatures that they were gathered "
+            "for: leave --draft-temperature out, or name another file"
+        )
+    if statistics is None:
+        drafts = tuple(drafted) or (None,)
+        statistics = _gather(
+            rows, models, pair, Sampling(temperature), nodes, length, drafts, tokens, seed
+        )
+        statistics = replace(statistics, models=stamp)
+        if kept is not None:
+            gathered = statistics.to_json().encode()
+            write_whole(kept, lambda path: path.write_bytes(gathered))
+    chosen = [_designs(statistics, budget, costs) for budget in nodes]
+    most = max(one.nodes for one in statistics.candidates)
+    if max(nodes) > most:
+        warn(
+            f"the statistics hold no tree of more than {most:g} nodes, and --nodes asks for "
+            f"{max(nodes)}: a larger one may be better; name another file to gather for it"
+        )
+    content = {
+        "target": statistics.target,
+        "draft": statistics.draft,
+        "text_count": statistics.texts,
+        "text_tokens": statistics.tokens,
+        "temperature": statistics.sampling.temperature,
+        "budgets": [
+            {"nodes": budget, "designs": [_said(one, costs) for one in found]}
+            for budget, found in zip(nodes, chosen, strict=True)
+        ],
+    }
+    write_result(json_path, "design", content)
+    console.print(
+        f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
+        f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}\n"
+    )
+    show(_table(nodes, chosen, costs))
+    note(
+        "\n*: the choice. Tokens a target call, ± the standard error over the texts"
+        + ("; and in the time of one target call." if costs else ".")
+    )
+    for budget, found in zip(nodes, chosen, strict=True):
+        best = found[0]
+        drawn = best.draft_temperature
+        sharper = "" if drawn is None else f", the draft at temperature {drawn:g}"
+        console.print(f"N = {budget}: {best}, {best.verification.name}{sharper}")
+
+
+def _said(one: Candidate, costs: CostCurve | None) -> dict[str, Any]:
+    """A design, for `write_result`."""
+    return {
+        "family": one.family,
+        "candidate": str(one),
+        "verification": one.verification.name,
+        "draft_temperature": one.draft_temperature,
+        "nodes": one.nodes,
+        "length": one.drafting.length,
+        "tokens_per_call": one.efficiency,
+        "standard_error": one.error,
+        "tokens_per_call_time": costs and costs.tokens_per_second(one),
+    }
+
+
+def _stamp(rows: Capture | None, models: Models) -> str:
+    """A fingerprint of what statistics are gathered from."""
+    if rows is not None:
+        return str(CaptureRows(rows).heading()["fingerprint"])
+    return " ".join(map(files_fingerprint, (models.target, models.draft)))
+
+
+def _known(
+    kept: Path | None, pair: tuple[str, str], sampling: Sampling, stamp: str
+) -> Statistics | None:
+    """Statistics that were kept, if they are of this pair and sampling; None if there are none."""
+    if kept is None or not kept.exists():
+        return None
+    found = Statistics.read(kept)
+    try:
+        found.check_models(*pair, sampling)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{kept}: {error}, or name another file") from error
+    if found.models and found.models != stamp:
+        raise InvalidInputError(
+            f"{kept}: the statistics are of other weights or rows than {' and '.join(pair)} have "
+            "now: name another file to gather them anew"
+        )
+    return found
+
+
+def _gather(
+    rows: Capture | None,
+    models: Models,
+    names: tuple[str, str],
+    sampling: Sampling,
+    budgets: Sequence[int],
+    length: int,
+    draft_temperatures: Sequence[float | None],
+    tokens: int,
+    seed: int,
+) -> Statistics:
+    begun = None
+    if rows is not None:
+        texts = _captured(rows, sampling.temperature, length)
+    else:
+        pair, prompts = models.ready(sampling)
+        texts, after = target_texts(pair, prompts, tokens, length, 1, seed)
+
+        def begun(number: int) -> tuple[Model, IntArray]:
+            pair[0].start(after[number])
+            return pair[0], texts[number].tokens
+
+    steps = passes(budgets, len(draft_temperatures), begun is not None)
+    with progress("text renewal", steps) as step:
+        return gather_statistics(
+            texts,
+            target=names[0],
+            draft=names[1],
+            sampling=sampling,
+            budgets=budgets,
+            length=length,
+            draft_temperatures=draft_temperatures,
+            begun=begun,
+            progress=step,
+        )
+
+
+def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenText]:
+    if rows.synthetic or not rows.source.startswith(DECODED):
+        warn(f"the capture is of {rows.source!r:.60}: predictions hold for text the target wrote")
+    elif rows.source == DECODED:
+        warn(
+            "the capture does not say at which temperature its text was written: predictions hold "
+            f"if that was {temperature:g}"
+        )
+    texts = list(captured_texts(rows, temperature))
+    return long_texts(texts, length, 1, warn)
+
+
+def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Candidate]:
+    """The best of each family that fits, the very best first."""
+    fitting = {one.family for one in statistics.candidates if one.nodes <= nodes}
+    if not fitting:
+        design(statistics, nodes, costs=costs)  # says what fits
+    families = [name for name in FAMILIES if name in fitting]
+    found = [design(statistics, nodes, costs=costs, families=[name]) for name in families]
+    return sorted(found, key=lambda one: -worth(one, costs))
+
+
+def _drawn(one: Candidate) -> str:
+    own = one.draft_temperature
+    return "" if own is None else f"{own:g}"
+
+
+def _table(
+    nodes: Sequence[int], chosen: Sequence[Sequence[Candidate]], costs: CostCurve | None
+) -> Table:
+    drafted = any(one.draft_temperature for found in chosen for one in found)
+    heads = (
+        *(["draft\nT"] if drafted else []),
+        "nodes",
+        "depth",
+        "tokens\na call",
+        *(["in its\ntime"] if costs else []),
+    )
+    made = table("family", "N", *heads, "verification")
+    for budget, found in zip(nodes, chosen, strict=True):
+        for rank, one in enumerate(found):
+            made.add_row(
+                f"{one.family}{'' if rank else ' *'}",
+                str(budget),
+                *([_drawn(one)] if drafted else []),
+                f"{one.nodes:.4g}",
+                str(one.drafting.length),
+                f"{one.efficiency:.2f} ±{one.error:.2f}",
+                *([f"{costs.tokens_per_second(one):.2f}"] if costs else []),
+                one.verification.name,
+            )
+    return made

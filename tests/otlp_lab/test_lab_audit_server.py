@@ -1,0 +1,183 @@
+"""``otlp lab audit-server``: two servers on this machine, asked through the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from otlp_lab.servers import Completions
+from tests.otlp.cli import command
+from tests.otlp.cli.command import refused
+from tests.otlp_lab.servers import Law, completion, serving
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json").read_text())
+
+
+class Served:
+    """A server that draws from a law, one of its own where a request says ``"fast": true``."""
+
+    def __init__(self, law: Law, fast: Law | None = None, most: int = 10**6) -> None:
+        self.law, self.fast, self.most = law, fast, most
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/metrics":
+            return 404, "none"
+        if len(self.asked) >= self.most:
+            return 500, "out of memory"
+        self.asked.append(request)
+        law = self.fast if self.fast and request.get("fast") else self.law
+        return 200, completion(law().text)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries follow each other at once: by default the five take some 13 s."""
+    at_once = partial(Completions, patience=0.0)
+    monkeypatch.setattr("otlp_lab.commands.audit_server.Completions", at_once)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "prompts.txt"
+    path.write_text("x\ny\n")
+    return str(path)
+
+
+@pytest.fixture
+def plain() -> Iterator[tuple[Served, str]]:
+    server = Served(Law(1))
+    with serving(server) as url:
+        yield server, url
+
+
+done = partial(command.done, "lab", "audit-server", "--tokens", 2)
+
+
+def test_a_baseline_against_itself(plain: tuple[Served, str], prompts: str, tmp_path: Path) -> None:
+    server, url = plain
+    path = tmp_path / "found.json"
+    words = ("--baseline", url, "--prompts", prompts, "--texts", 60, "--json", path)
+    output = done(url, *words)
+    assert output.startswith("NOT_REJECTED")
+    assert "60 of 60 pairs of texts, 240 tokens" in output
+    assert Counter(request["prompt"] for request in server.asked) == {"x": 60, "y": 60}
+    assert {request["temperature"] for request in server.asked} == {1.0}
+    found = json.loads(path.read_text())
+    own = {"$ref": "#/$defs/audit", "$defs": SCHEMA["$defs"]}
+    Draft202012Validator(own).validate(found)
+    assert (found["audited"], found["verdict"], found["scheme"]) == (url, "NOT_REJECTED", None)
+    assert found["report"]["pairs"] == 60
+
+
+def test_a_planted_bias_is_found(plain: tuple[Served, str], prompts: str) -> None:
+    words = ("--baseline", plain[1], "--prompts", prompts, "--limit", 1, "--plant", 0.3)
+    output = done(plain[1], *words, status=1)
+    assert output.startswith("TEXTS_DIFFER")
+    assert ", 0.3 of its texts replaced; baseline: " in output
+
+
+def test_a_field_of_requests_turns_the_fault_on(prompts: str) -> None:
+    server = Served(Law(1), fast=Law(2, 0.4))
+    with serving(server) as url:
+        words = (url, "--prompts", prompts, "--parallel", 3, "--request", "fast=true")
+        done(*words, "--toggle", "fast=false", "--request", "user=a=b", status=1)
+    assert Counter(request["fast"] for request in server.asked)[True] >= 20
+    assert {request["user"] for request in server.asked} == {"a=b"}
+
+
+def test_it_goes_on_from_its_journal(
+    plain: tuple[Served, str], prompts: str, tmp_path: Path
+) -> None:
+    journal = tmp_path / "folder" / "texts.jsonl"
+    broken = Served(Law(2), most=31)
+    with serving(broken) as url:
+        texts = "--texts", 50, "--journal", journal
+        words = url, "--baseline", plain[1], "--prompts", prompts, *texts
+        output = done(*words, status=2)
+        assert "31 of 50 pairs of texts" in output
+        assert "status 500: out of memory (5 tries)" in output
+        assert "the same command goes on" in output
+        assert len(journal.read_text().splitlines()) == 32
+        broken.most = 10**6
+        output = done(*words)
+        assert "50 of 50 pairs of texts, 200 tokens" in output
+        assert re.search(r"31 of them are from the journal .*texts\.jsonl, of 20\d\d-", output)
+        assert len(broken.asked) == 51  # and whether it is the same server
+        other = done(*words, "--temperature", 0.5, status=2)
+        assert "the journal of something else" in other
+
+
+@pytest.mark.parametrize("told", ["system_fingerprint", "model", "start"])
+def test_a_server_that_was_changed_is_not_judged_by_its_old_texts(
+    told: str, plain: tuple[Served, str], prompts: str, tmp_path: Path
+) -> None:
+    said: dict[str, Any] = {"model": "tiny", "system_fingerprint": "b1", "start": 10}
+    law = Law(3)
+
+    def reply(path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/metrics":
+            return 200, f"# HELP\nprocess_start_time_seconds {said['start']}.5e+1\n"
+        build = {name: said[name] for name in ("model", "system_fingerprint")}
+        return 200, completion(law().text, **build)
+
+    with serving(reply) as url:
+        words = (url, "--baseline", url, "--prompts", prompts, "--texts", 9)
+        kept = ("--journal", tmp_path / "texts.jsonl")
+        done(*words, *kept)
+        assert "9 of them are from the journal" in done(*words, *kept)
+        said[told] = 20 if told == "start" else "other"
+        output = done(*words, *kept, status=2)
+        assert f"its texts are of a server whose {told} was" in output
+        assert "name another file to judge it as it is" in " ".join(output.split())
+        done(*words, "--journal", tmp_path / "new.jsonl")
+
+
+def test_only_addresses_that_are_named_are_asked(plain: tuple[Served, str], prompts: str) -> None:
+    with serving(lambda path, request: (307, plain[1])) as url:
+        output = done(url, "--baseline", url, "--prompts", prompts, status=2)
+    assert "no redirection is followed" in output
+    assert plain[0].asked == []
+
+
+def test_chats_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
+    said = refused("lab", "audit-server", *BASELINE, "--prompts", path)
+    assert "holds chats, and completions go on with text" in said
+
+
+BASELINE = ("http://127.0.0.1:1", "--baseline", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (BASELINE[:1], "there is no baseline: add --baseline URL"),
+        ((*BASELINE, "--temperature", "0"), "temperature is 0: it must be above 0"),
+        ((*BASELINE, "--temperature", "nan"), "temperature is nan"),
+        ((*BASELINE, "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY holds no key: export it"),
+        ((*BASELINE, "--request", "alone"), "'alone' is no FIELD=VALUE, such as top_p=0.9"),
+        ((*BASELINE, "--prompts", "/nowhere"), "cannot read the prompts"),
+        ((*BASELINE, "--samples", "2000"), "No such option"),
+        (("mine.py:rule", *BASELINE), "unexpected extra argument"),
+        (("there", "--baseline", "here"), "the address 'there' is none"),
+        (BASELINE[1:], "Missing argument 'URL'"),
+    ],
+)
+def test_wrong_options(words: tuple[str, ...], message: str) -> None:
+    assert message in refused("lab", "audit-server", *words)
+
+
+def test_nobody_is_there(tmp_path: Path) -> None:
+    assert "is it running there? (5 tries)" in refused(
+        "lab", "audit-server", "--tokens", 2, *BASELINE
+    )

@@ -1,0 +1,115 @@
+"""``otlp lab design`` on a capture of a tabular pair: table, choice, statistics that are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otlp.data.captures import load, save
+from otlp.decode import Sampling, random_pair
+from otlp.decode.models.fingerprint import files_fingerprint
+from otlp.studies.capturing import DECODED, source_of
+from otlp_lab.design import Statistics
+from otlp_lab.design.written_texts import write_text
+from tests.example_captures import make
+from tests.otlp.cli import command
+
+done, refused = partial(command.done, "lab", "design"), command.refused
+
+
+def save_pair(path: Path, source: str) -> Path:
+    draft, target = random_pair(3, 9, np.random.default_rng(0))
+    rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
+    texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
+    said = ([text.targets for text in texts], [text.drafts for text in texts])
+    logits = (np.log(np.concatenate(rows)).astype(np.float32) for rows in said)
+    tokens = np.concatenate([text.tokens for text in texts])
+    positions = np.tile(np.arange(8), 3)
+    save(make(*logits, source=source, positions=positions, next_tokens=tokens), path)
+    return path
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    return save_pair(tmp_path / "pair.safetensors", source_of(Sampling()))
+
+
+def test_text_of_another_temperature_is_refused(captured: Path, tmp_path: Path) -> None:
+    said = command.refused(
+        "lab", "design", captured, *"--nodes 2 --length 3 --temperature 0.5".split()
+    )
+    assert "at temperature 1, and text renewal needs" in said
+    unsaid = save_pair(tmp_path / "unsaid.safetensors", DECODED)
+    output = done(unsaid, "--nodes", 2, "--length", 3, "--temperature", 0.5)
+    assert "does not say at which temperature" in " ".join(output.split())
+
+
+def test_budgets_beyond_the_statistics_are_warned_of(captured: Path, tmp_path: Path) -> None:
+    options = (captured, "--length", 3, "--statistics", tmp_path / "kept.json")
+    assert "hold no tree" not in done(*options, "--nodes", 4)
+    output = done(*options, "--nodes", 40)
+    assert "hold no tree of more than 4 nodes" in " ".join(output.split())
+
+
+def test_a_capture_is_enough(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    options = (captured, "--nodes", "2,4", "--length", 3, "--statistics", kept)
+    first = done(*options)
+    assert "N = 4: " in first and "large / small, 3 texts of 24 tokens" in first
+    assert Statistics.read(kept).texts == 3
+    before = kept.stat().st_mtime_ns
+    assert "in the time of one target call" in done(*options, "--draft-cost", 0.1)
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    done(captured, "--nodes", 2, "--length", 3, "--statistics", kept)
+    kept.write_text(kept.read_text().replace('"large"', '"huge"'))
+    words = ("lab", "design", captured, "--nodes", 2, "--statistics", kept)
+    said = command.refused(*words)
+    assert "of target huge with draft small" in said
+    assert "not of target large with draft small" in said
+    command.refused(*words, "--temperature", 0.5)
+
+
+def test_statistics_of_other_rows_or_weights_are_refused(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    words = ("lab", "design", captured, "--nodes", 2, "--length", 3, "--statistics", kept)
+    command.done(*words)
+    capture = load(captured)
+    logits = np.array(capture.target_logits)
+    logits[-1, 0] += 1.0
+    captured.unlink()
+    save(replace(capture, target_logits=logits), captured)
+    assert "of other weights or rows" in " ".join(command.refused(*words).split())
+
+
+def test_fingerprints_of_files_are_of_contents(tmp_path: Path) -> None:
+    folder, corpus = tmp_path / "model", tmp_path / "corpus.txt"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(300_000))
+    corpus.write_text("one")
+    source = f"0.5*{folder}+0.5*ngram:{corpus}"
+    found = {files_fingerprint(source)}
+    (folder / "model.safetensors").write_bytes(bytes(299_999) + b"x")
+    found.add(files_fingerprint(source))
+    corpus.write_text("two")
+    found |= {files_fingerprint(source), files_fingerprint(f"copying:{folder}")}
+    assert len(found) == 4 and files_fingerprint("lookup") == files_fingerprint("lookup")
+
+
+@pytest.mark.parametrize(
+    "options", ["--nodes 0", "--length 8", "--temperature -1", "--draft-cost -1"]
+)
+def test_bad_options(captured: Path, options: str) -> None:
+    command.refused("lab", "design", captured, *options.split())
+
+
+def test_how_a_file_is_read_is_refused_without_a_file() -> None:
+    assert "are for .npz, .npy, .csv: give one as FILE" in refused("lab", "design", "--logits")
