@@ -18,7 +18,7 @@ from tests.otlp.cli import command
 from tests.otlp.cli.command import refused
 from tests.otlp_lab.servers import Law, completion, serving
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "otlp.json").read_text())
 
 
 class Served:
