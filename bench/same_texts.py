@@ -51,7 +51,7 @@ def loops(
     plain, drafted = (
         DeviceLoop(rounds, slots=slots, compiled=False)
         for rounds in (
-            NoiseRounds(LoopModels(models[0], sampling=sampling), None, calibration),
+            NoiseRounds(LoopModels(models[0], sampling=sampling)),
             NoiseRounds(LoopModels(*models, sampling), by_noise(tree), calibration),
         )
     )

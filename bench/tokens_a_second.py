@@ -130,8 +130,9 @@ def ways(
         return whole(looped(made, tokens))
 
     def noise(tree: TopTree | None) -> Way:
+        drafting: Any = (drafted, tree, options["calibration"]) if tree else (plain,)
         made = DeviceLoop(
-            NoiseRounds(drafted if tree else plain, tree, options["calibration"], clock=clock),
+            NoiseRounds(*drafting, clock=clock),
             slots=slots + (tree.length if tree else 0) + 1,
             compiled=options["compiled"],
         )

@@ -126,6 +126,10 @@ def _whole(problem: Problem, second: Any, n: int | None, solver: Any) -> tuple[P
             f"n must be left out with a Problem or a solver in the second place, got {n!r:.60}: "
             "write solve(p, q, n=2, solver=...), or solve(problem, solver)"
         )
+    if second is not None and not isinstance(second, str | Solver | type):
+        raise InvalidInputError(
+            f"draft must be left out with a Problem, which has its drafts, got {second!r:.60}"
+        )
     if second is not None and solver is not None:
         raise InvalidInputError(f"solver must be given once, got {second!r:.60} and {solver!r:.60}")
     return problem, solver if second is None else second
@@ -146,10 +150,12 @@ def _short(target: Any, draft: Any, n: int | None) -> Problem:
     for name, values in (("p", target), ("q", draft)):
         shape = as_array(values, name).shape
         if len(shape) != 1:
+            more = (
+                ": write solve(Problem(p, Independent(drafts))) for different drafts, and "
+                "solve_many for many problems"
+            )
             raise InvalidInputError(
-                f"{name} must have shape (V,), got {shape}: write "
-                "solve(Problem(p, Independent(drafts))) for different drafts, and solve_many for "
-                "many problems"
+                f"{name} must have shape (V,), got {shape}{more if len(shape) == 2 else ''}"
             )
     return Problem(target, IID(draft, n))
 

@@ -182,7 +182,8 @@ class Solution:
         -------
         dict
             The attributes and the gap by name, without the plan: enumerations by their names, the
-            subset as a list of tokens, the timings as ``"seconds"`` with their sums.
+            subset as a list of tokens (of V, which is the problem's), the timings as ``"seconds"``
+            with their sums, and where there is no interval the acceptance twice.
 
         Examples
         --------

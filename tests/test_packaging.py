@@ -47,7 +47,7 @@ def test_distributions_beside_the_library_hold_their_folders(name: str) -> None:
     assert {ROOT / one.replace(".", "/") for one in listed["packages"]} == inside
     data = [one for some in listed["package-data"].values() for one in some]
     kept = {path for one in data for path in (ROOT / name).glob(one)}
-    built = {"pyproject.toml", "NOTICE"}  # the wheel's own
+    built = {"pyproject.toml", "LICENSE", "NOTICE"}  # the wheel's own
     files = {path for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix != ".py"}
     others = {path for path in files if not {"build", "__pycache__"} & set(path.parts)}
     assert {path for path in others - kept if "egg-info" not in str(path)} == {

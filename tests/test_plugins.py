@@ -21,7 +21,7 @@ import otlp_vllm  # noqa: E402
 from otlp_vllm.sampling import (  # noqa: E402
     block_instead_of,
     expand_batch_to_tokens,
-    verify_requests,
+    verify_blocks,
 )
 
 from otlp.auditing import AuditSettings, DraftedPaths, Verdict  # noqa: E402
@@ -33,7 +33,7 @@ def vllm_rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
     rounds, _, length = draft_tokens.shape
     torch.manual_seed(int(rng.integers(2**31)))
     target = torch.as_tensor(p)[:, 0]
-    return verify_requests(
+    return verify_blocks(
         torch.as_tensor(draft_tokens).flatten().int(),
         [length] * rounds,
         length,
@@ -67,7 +67,7 @@ def test_requests_of_every_kind() -> None:
     logits = torch.full((6, 4), -torch.inf)
     logits[torch.arange(6), torch.tensor([1, 2, 3, 0, 1, 2])] = 0.0
     drafted = torch.tensor([1, 0, 3, 0, -1, 2], dtype=torch.int32)
-    found = verify_requests(
+    found = verify_blocks(
         drafted,
         [2, 0, 3, 1],
         3,
@@ -112,11 +112,22 @@ def test_a_seeded_request_repeats() -> None:
         given = settings([1.0, 1.0], _0=torch.Generator().manual_seed(7))
         drafted = torch.arange(8, dtype=torch.int32) % 5
         bonus = torch.tensor([[0], [1]])
-        return verify_requests(drafted, [4, 4], 4, torch.tensor([4, 8]), q, p.log(), bonus, given)[
+        return verify_blocks(drafted, [4, 4], 4, torch.tensor([4, 8]), q, p.log(), bonus, given)[
             0
         ].tolist()
 
     assert len({tuple(play()) for _ in range(10)}) == 1
+
+
+def test_a_request_without_drafts_draws_nothing() -> None:
+    """Alone it would not come here: its text must not depend on the others'."""
+    generator = torch.Generator().manual_seed(7)
+    state, given = generator.get_state(), settings([1.0, 1.0], _0=generator)
+    logits, ends = torch.zeros(2, 5), torch.tensor([0, 2])
+    drafted, bonus = torch.tensor([1, 2], dtype=torch.int32), torch.tensor([[3], [4]])
+    found = verify_blocks(drafted, [0, 2], 2, ends, None, logits, bonus, given)
+    assert found[0].tolist() == [3, -1, -1]
+    assert (generator.get_state() == state).all()
 
 
 def test_values_are_repeated_for_drafted_tokens() -> None:

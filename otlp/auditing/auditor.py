@@ -27,8 +27,10 @@ from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 
-OF_TOKENS = AuditSettings()
-OF_ROUNDS = AuditSettings(samples=20_000, max_paths=20_000)
+USUAL = AuditSettings()
+
+OF_TOKENS, OF_ROUNDS = 100_000, 20_000
+"""Samples, and paths at most, where the settings leave them open."""
 
 
 def audit(
@@ -39,7 +41,7 @@ def audit(
     declared: DraftScheme | None = None,
     reported_draft: npt.ArrayLike | None = None,
     stated: float | None = None,
-    settings: AuditSettings = OF_TOKENS,
+    settings: AuditSettings = USUAL,
     rng: np.random.Generator | None = None,
     progress: Progress = silent,
 ) -> AuditReport:
@@ -117,7 +119,7 @@ def audit(
     >>> report.verdict.name, round(report.total_variation, 6)
     ('NOT_LOSSLESS', 0.06)
     """
-    run = run_with(settings, rng, progress)
+    run = run_with(settings, OF_TOKENS, rng, progress)
     subject = token_subject(rule, target, drafts, declared, reported_draft)
     said = _check_stated(stated)
     report = replace(_judge(subject, run), stated=said)
@@ -141,7 +143,7 @@ def audit_rounds(
     steps: int = 1,
     batch: int | None = None,
     stated: float | None = None,
-    settings: AuditSettings = OF_ROUNDS,
+    settings: AuditSettings = USUAL,
     name: str | None = None,
     rng: np.random.Generator | None = None,
     progress: Progress = silent,
@@ -186,7 +188,7 @@ def audit_rounds(
         The mean tokens a round that it should give: where it gives less by more than chance, the
         verdict is SLOWER_THAN_STATED.
     settings : otlp.auditing.AuditSettings
-        Sample size, false-alarm rate and limits; by default 20,000 samples and paths at most.
+        Sample size, false-alarm rate and limits.
     name : str, optional
         What the report calls the rule.
     rng : numpy.random.Generator, optional
@@ -227,7 +229,7 @@ def audit_rounds(
     >>> otlp.audit_rounds(rule, target.tables, draft.tables, DraftedPaths(1, 2)).verdict.name
     'LOSSLESS'
     """
-    run = run_with(settings, rng, progress)
+    run = run_with(settings, OF_ROUNDS, rng, progress)
     subject = round_subject(rule, target, draft, drafts, sampler, batch, name)
     said = _check_stated(stated)
     if schedule is not None:

@@ -17,8 +17,9 @@ class AuditSettings:
 
     Parameters
     ----------
-    samples : int
+    samples : int, optional
         Sample size (tokens, or rounds), where the distribution cannot be computed; at least 1,000.
+        By default 100,000 tokens, or 20,000 rounds.
     false_alarm_rate : float
         Probability that a correct rule with correct drafts is rejected by the tests together.
     confidence : float
@@ -26,9 +27,9 @@ class AuditSettings:
     tolerance : float
         Largest exact total variation that is called lossless: above the rounding of a rule in
         float32, far below what sampling could see.
-    max_paths : int
+    max_paths : int, optional
         Sample instead if the enumeration needs more paths; 0 samples always, a plan's
-        conditionals too.
+        conditionals too.  By default 100,000, or 20,000 for rounds.
 
     Raises
     ------
@@ -46,15 +47,16 @@ class AuditSettings:
     'NOT_REJECTED'
     """
 
-    samples: int = 100_000
+    samples: int | None = None
     false_alarm_rate: float = 1e-6
     confidence: float = 0.99
     tolerance: float = 1e-6
-    max_paths: int = 100_000
+    max_paths: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1000), ("max_paths", 0)):
-            if whole_number(getattr(self, name), name, least) >= 2**63:
+            value = getattr(self, name)
+            if value is not None and whole_number(value, name, least) >= 2**63:
                 raise InvalidInputError(f"{name} is 2^63 or more: it must be below")
         for name in ("false_alarm_rate", "confidence"):
             share = getattr(self, name)
@@ -63,41 +65,59 @@ class AuditSettings:
         object.__setattr__(self, "tolerance", float(self.tolerance))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditRun(AuditSettings):
-    """The settings of one audit, its random numbers, and the function that is told its progress.
+@dataclass(frozen=True)
+class AuditRun:
+    """What one audit is made with: settings that are filled in, random numbers, and who is told.
 
-    Parameters
+    Attributes
     ----------
+    samples, false_alarm_rate, confidence, tolerance, max_paths
+        See `AuditSettings`.
     rng : numpy.random.Generator
     progress : callable
         Called with a label and the share done.
+    """
+
+    samples: int
+    max_paths: int
+    false_alarm_rate: float
+    confidence: float
+    tolerance: float
+    rng: np.random.Generator
+    progress: Progress
+
+
+def run_with(
+    settings: AuditSettings, usual: int, rng: np.random.Generator | None, progress: Progress
+) -> AuditRun:
+    """Fill in the arguments of an audit.
+
+    Parameters
+    ----------
+    settings : AuditSettings
+    usual : int
+        Samples and paths, where the settings leave them open.
+    rng : numpy.random.Generator, optional
+        By default ``numpy.random.default_rng(0)``.
+    progress : callable
 
     Raises
     ------
     InvalidInputError
         If one of them has the wrong type.
     """
-
-    rng: np.random.Generator
-    progress: Progress
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.rng, np.random.Generator):
-            raise InvalidInputError(
-                f"rng is a {type(self.rng).__name__}: pass a numpy.random.Generator"
-            )
-        if not callable(self.progress):
-            raise InvalidInputError(
-                f"progress is a {type(self.progress).__name__}: pass a callable"
-            )
-
-
-def run_with(
-    settings: AuditSettings, rng: np.random.Generator | None, progress: Progress
-) -> AuditRun:
-    """Join the arguments of an audit; without a generator ``numpy.random.default_rng(0)``."""
     is_a(settings, AuditSettings, "settings")
     rng = np.random.default_rng(0) if rng is None else rng
-    return AuditRun(**vars(settings), rng=rng, progress=progress)
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInputError(f"rng is a {type(rng).__name__}: pass a numpy.random.Generator")
+    if not callable(progress):
+        raise InvalidInputError(f"progress is a {type(progress).__name__}: pass a callable")
+    return AuditRun(
+        usual if settings.samples is None else settings.samples,
+        usual if settings.max_paths is None else settings.max_paths,
+        settings.false_alarm_rate,
+        settings.confidence,
+        settings.tolerance,
+        rng,
+        progress,
+    )

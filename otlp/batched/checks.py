@@ -18,12 +18,12 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def check_floats(values: object, name: str, ndim: int | None = None) -> None:
+def check_floats(values: object, name: str, ndim: int | None = None, rows: str = "") -> None:
     """Raise `InvalidInputError` unless `values` is a dense floating tensor over a vocabulary."""
     _check_type(values, name, FLOATS)
     assert isinstance(values, Tensor)
     if values.ndim == 0 or values.shape[-1] == 0 or ndim not in (None, values.ndim):
-        axes = ("..., ", "", "B, ", "B, N, ", "B, K, L, ")[ndim or 0]
+        axes = rows or ("..., ", "", "B, ", "B, N, ", "B, K, L, ")[ndim or 0]
         raise InvalidInputError(
             f"{name} has shape {tuple(values.shape)}: it must be ({axes}V), V at least 1"
         )
@@ -38,7 +38,8 @@ def check_tokens(tokens: object, name: str, axes: str) -> None:
     assert isinstance(tokens, Tensor)
     if tokens.ndim != axes.count(",") + 1 or 0 in tokens.shape[1:]:
         raise InvalidInputError(
-            f"{name} has shape {tuple(tokens.shape)}: it must be ({axes}), each but B at least 1"
+            f"{name} has shape {tuple(tokens.shape)}: it must be ({axes})"
+            + (", each but B at least 1" if "," in axes else "")
         )
 
 

@@ -84,7 +84,8 @@ def verify_paths(
         Those of the draft model, which the paths were sampled from; see `otlp.batched.sample`.
     draft_tokens : Tensor of int, shape (B, K, L)
         The drafted paths.  There is no padding: the scores of K paths and the blocks of L tokens
-        belong together, so rows with fewer or shorter paths are verified in a call of their own.
+        belong together, so rows with fewer or shorter paths are verified in a call of their own;
+        single paths of any lengths by `otlp.batched.verify_requests`.
     generator : torch.Generator, Tensor or None
         On the same device; None is PyTorch's own; or uniform numbers, float64 of shape
         (B, K + L + 2), drawn outside: see `otlp.batched.uniforms`.
@@ -239,7 +240,7 @@ def _check_values(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
     for name, rows in (("target", target), ("draft", draft)):
         check_distribution(rows, row_sums(rows), name)
         _check_shared(rows, tokens, name)
-    padding = f"a path has no padding ({PADDING}): verify shorter paths in a call of their own"
+    padding = f"a path has no padding ({PADDING}): use verify_requests for one path a row"
     check_drafted(tokens, torch.ones_like(tokens, dtype=torch.bool), draft, AXES, padding)
 
 

@@ -42,15 +42,19 @@ def verify_requests(
     draft : Tensor, shape (T, V), or None
         Those that the tokens were sampled from; None where each was certain, as by n-grams.
     draft_tokens : Tensor of int, shape (T,)
-        The paths, one behind the other.  A path ends at a token `PADDING`.
+        The paths, one behind the other.  A path ends at a token `PADDING`; what is behind is not
+        looked at.
     cu_num_draft_tokens : Tensor of int, shape (B,)
         How many tokens are drafted for the requests up to each, itself included; the last is T.
     generator : torch.Generator, Tensor or None
-        See `otlp.batched.verify_paths`; numbers have shape (B, `max_spec_len` + 3).
+        On the same device; None is PyTorch's own; or uniform numbers drawn outside, float64 of
+        shape (B, `max_spec_len` + 3).
     max_spec_len : int, optional
-        The most drafted tokens of a request.  None reads it back, which waits for the device.
+        The most drafted tokens of a request.  None reads it back, which waits for the device: in
+        compiled code and under CUDA graph capture the number must be given.
     validate : bool
-        Look at the values of the input, which waits for the device, too.
+        Look at the values of the input, which waits for the device.  Left out in compiled code and
+        under CUDA graph capture.
 
     Returns
     -------
@@ -101,7 +105,8 @@ def verify_requests(
             raise InvalidInputError(
                 f"max_spec_len is {longest}, and a request has {int(counts.max())} drafted tokens"
             )
-        _check_values(target, draft, tokens)
+        _check_values(target, draft, tokens, _read(tokens, starts, drafted))
+    counts = counts.clamp(max=longest)
     numbers = random_numbers((batch, longest + 3), generator, target, validate)
     most, vocab_size = max(1, longest), target.shape[1]
     target = target.detach()
@@ -116,7 +121,7 @@ def verify_requests(
         at = torch.where(inside, start[:, None] + level[:-1], drafted)
         path = torch.nn.functional.pad(tokens, (0, 1), value=PADDING)[at]
         kept = (path >= 0).long().cumprod(1).bool()
-        path = path.clamp(min=0)
+        path = torch.where(kept, path, 0)
         if draft is None or not drafted:
             q = torch.zeros(*path.shape, vocab_size, dtype=target.dtype, device=target.device)
             q.scatter_(2, path[..., None], 1.0)
@@ -135,14 +140,14 @@ def verify_requests(
 
 
 def _check_form(target: Tensor, draft: Tensor | None, drafted: int, batch: int) -> None:
-    check_floats(target, "target", 2)
+    check_floats(target, "target", 2, "T + B, ")
     if len(target) != drafted + batch:
         raise InvalidInputError(
             f"target has shape {tuple(target.shape)}: with {drafted} drafted tokens of {batch} "
             f"requests it must be ({drafted + batch}, V)"
         )
     if draft is not None:
-        check_floats(draft, "draft", 2)
+        check_floats(draft, "draft", 2, "T, ")
         if tuple(draft.shape) != (drafted, target.shape[1]):
             raise InvalidInputError(
                 f"draft has shape {tuple(draft.shape)}: with {drafted} drafted tokens over the "
@@ -158,11 +163,18 @@ def _check_counts(counts: Tensor, ends: Tensor, drafted: int) -> None:
         )
 
 
-def _check_values(target: Tensor, draft: Tensor | None, tokens: Tensor) -> None:
+def _read(tokens: Tensor, starts: Tensor, drafted: int) -> Tensor:
+    """Which tokens stand before the padding of their request, shape (T,)."""
+    padded = (tokens == PADDING).long()
+    before = torch.nn.functional.pad(padded.cumsum(0), (1, 0))
+    request = torch.searchsorted(starts, torch.arange(drafted, device=tokens.device), right=True)
+    return before[1:] == before[starts][request - 1]
+
+
+def _check_values(target: Tensor, draft: Tensor | None, tokens: Tensor, looked: Tensor) -> None:
     check_distribution(target, row_sums(target), "target")
-    padding = f"{PADDING} ends a path"
     if draft is None:
         draft = torch.ones_like(target[:1]).expand(len(tokens), -1)
     else:
-        check_distribution(draft, row_sums(draft), "draft")
-    check_drafted(tokens, tokens != PADDING, draft, ("token",), padding)
+        check_distribution(draft, row_sums(draft), "draft", looked)
+    check_drafted(tokens, looked, draft, ("token",), f"{PADDING} ends a path")

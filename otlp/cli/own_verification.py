@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from otlp.auditing import AuditSettings
 from otlp.auditing.argument_order import read_arguments
-from otlp.auditing.auditor import OF_ROUNDS
 from otlp.auditing.gtest import g_test
 from otlp.auditing.round_subject import output_of
 from otlp.auditing.subject import Failure, call
@@ -132,7 +132,9 @@ def audit_first(settings: Sequence[Setting]) -> None:
         for one, function in own:
             words = f"{one.algorithm}, K = {one.paths}, L = {one.length}"
             step(words, 0)
-            work = partial(audit_paths, function, one.paths, one.length, SIZE, 0, None, OF_ROUNDS)
+            work = partial(
+                audit_paths, function, one.paths, one.length, SIZE, 0, None, AuditSettings()
+            )
             report = run_in_child(work, TIME_LIMIT, lambda *told: None)
             if not report.passed:
                 raise InvalidInputError(

@@ -79,6 +79,8 @@ class IidRounds(Rounds):
         is_a(models, LoopModels, "models")
         if verify is not None:
             check_function(verify, "verify")
+            if models.draft is None:
+                raise InvalidInputError("verify is given, and there is no draft: leave it out")
         self.models, self.clock = models, check_function(clock, "clock")
         drafts = models.draft is not None
         if branching is None:

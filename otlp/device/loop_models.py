@@ -55,6 +55,11 @@ class LoopModels:
             _check_pair(self.draft, self.target)
         is_a(self.sampling, Sampling, "sampling")
         self.sampling.at(self.draft_temperature)
+        if self.draft is None and self.draft_temperature is not None:
+            raise InvalidInputError(
+                f"draft_temperature is {self.draft_temperature}, and there is no draft: leave it "
+                "out"
+            )
 
     @property
     def all(self) -> list[Llama]:

@@ -59,7 +59,7 @@ class NoiseRounds(Rounds):
     Raises
     ------
     InvalidInputError
-        If there is a drafting without a draft, or a value is of another type.
+        If there is a drafting or a calibration without a draft, or a value is of another type.
     UnsupportedProblemError
         If the drafting is no `TopTree` of one node at least.
 
@@ -91,10 +91,11 @@ class NoiseRounds(Rounds):
     ) -> None:
         is_a(models, LoopModels, "models")
         drafts = models.draft is not None
-        if drafting is not None and not drafts:
-            raise InvalidInputError(
-                f"drafting is {drafting!r:.80}, and there is no draft: leave it out"
-            )
+        for name, value in (("drafting", drafting), ("calibration", calibration)):
+            if value is not None and not drafts:
+                raise InvalidInputError(
+                    f"{name} is {value!r:.80}, and there is no draft: leave it out"
+                )
         drafting = FOUR_NODES if drafting is None else drafting
         if not isinstance(drafting, TopTree) or not drafting.nodes:
             raise UnsupportedProblemError(

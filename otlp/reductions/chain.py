@@ -49,7 +49,7 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
         """Reduce step by step; `charge` is called with the `part` of each step after it."""
         inverses = []
         for reduction in self.reductions:
-            source, inverse = reduction.reduce(source)
+            source, inverse = reduction.apply(source)
             inverses.append(inverse)
             if charge is not None:
                 charge(reduction.part)
@@ -63,5 +63,5 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
                 "what its own apply returned"
             )
         for reduction, step in zip(self.reductions[::-1], inverse[::-1], strict=True):
-            answer = reduction.lift(answer, step)
+            answer = reduction.invert(answer, step)
         return answer

@@ -7,13 +7,14 @@ through the same audit first, and must fail it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, DraftedTree, audit, audit_rounds
-from otlp.auditing.auditor import OF_ROUNDS
+from otlp.auditing.auditor import OF_ROUNDS, USUAL
 from otlp.auditing.round_subject import PADDING
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray
@@ -45,7 +46,7 @@ def assert_lossless(
     sampler: Callable[..., Any] | None = None,
     drafter: Callable[..., Any] | None = None,
     batch: int | None = None,
-    settings: AuditSettings = OF_ROUNDS,
+    settings: AuditSettings = USUAL,
     seed: int = 0,
 ) -> tuple[AuditReport, ...]:
     """Fail unless a verification rule keeps the target's distribution.
@@ -107,6 +108,11 @@ def assert_lossless(
     """
     of_rounds = {"sampler": sampler, "drafter": drafter, "batch": batch}
     sizes = _checked(rule, drafts, vocab_sizes, dtypes, least_error, of_rounds)
+    settings = replace(
+        settings,
+        samples=OF_ROUNDS if settings.samples is None else settings.samples,
+        max_paths=OF_ROUNDS if settings.max_paths is None else settings.max_paths,
+    )
     judged = partial(_judged, drafts=drafts, seed=seed, of_rounds=of_rounds, settings=settings)
     grid = list(_grid(sizes, dtypes))
     control = judged(_spoiled(rule, least_error, drafts, batch), grid[0])
@@ -176,7 +182,8 @@ def _passing(report: AuditReport, cell: Cell, least_error: float) -> AuditReport
     if SURER * found > least_error:
         raise AssertionError(
             f"{said}: {report.size:,} samples find a total variation of {found:.3f}, not "
-            f"{least_error / SURER:.3f}: pass more samples, or a larger least_error\n{report}"
+            f"{least_error / SURER:.3f}: pass more samples, settings=AuditSettings(samples=...), "
+            f"or a larger least_error\n{report}"
         )
     return report
 

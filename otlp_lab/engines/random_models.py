@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, audit_rounds
+from otlp.auditing.auditor import OF_ROUNDS
 from otlp.auditing.subject import Progress, silent
 from otlp.decode import random_pair
 from otlp_lab.engines.beside import Beside
@@ -38,4 +39,5 @@ def audit_engine(
         rng=rng,
         progress=progress,
     )
-    return report, engine.beside(settings.samples, seed, settings.false_alarm_rate, progress)
+    samples = OF_ROUNDS if settings.samples is None else settings.samples
+    return report, engine.beside(samples, seed, settings.false_alarm_rate, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -66,12 +66,11 @@ class Bench:
         assert isinstance(self.target, Llama)
         if setting not in self._loops:
             longest = max(prompt.size for prompt in self.prompts)
-            models = LoopModels(
-                self.target,
-                self.draft if setting.branching else None,
-                self.sampling,
-                setting.draft_temperature,
-            )
+            models = LoopModels(self.target, sampling=self.sampling)
+            if setting.branching:
+                models = replace(
+                    models, draft=self.draft, draft_temperature=setting.draft_temperature
+                )
             self._loops[setting] = DeviceLoop(
                 IidRounds(models, setting.branching or None, clock=CLOCKS[self.clock]),
                 ends=self.ends,

@@ -1,7 +1,8 @@
 """Block verification in vLLM's V1 runner: two functions of its rejection sampler are replaced.
 
-``OTLP_VLLM_RULE`` says by what: ``block`` (the default) verifies with `otlp.batched.verify_paths`;
-``token`` leaves vLLM's own rule and only mends what breaks it on a CPU.
+``OTLP_VLLM_RULE`` says by what: ``block`` (the default) verifies with
+`otlp.batched.verify_requests`; ``token`` leaves vLLM's own rule and only mends what breaks it on a
+CPU.
 """
 
 from __future__ import annotations

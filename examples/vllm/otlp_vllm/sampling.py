@@ -23,7 +23,7 @@ def expand_batch_to_tokens(
 def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Block verification where vLLM would verify by token; synthetic modes stay vLLM's own."""
     parameters = inspect.signature(shipped)
-    asked = inspect.signature(verify_requests).parameters
+    asked = inspect.signature(verify_blocks).parameters
 
     @wraps(shipped)
     def rejection_sample(*args: Any, **named: Any) -> Tensor:
@@ -31,12 +31,12 @@ def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
         call.apply_defaults()
         if call.arguments["synthetic_mode"]:
             return shipped(*args, **named)
-        return verify_requests(**{name: call.arguments[name] for name in asked})
+        return verify_blocks(**{name: call.arguments[name] for name in asked})
 
     return rejection_sample
 
 
-def verify_requests(
+def verify_blocks(
     draft_token_ids: Tensor,
     num_draft_tokens: list[int],
     max_spec_len: int,
@@ -54,33 +54,33 @@ def verify_requests(
     from otlp import batched
 
     target = target_logits.softmax(-1, dtype=torch.float64)
-    size, device, requests = target.shape[1], target.device, len(num_draft_tokens)
+    (drafted, size), requests, device = target.shape, len(num_draft_tokens), target.device
+    ends, each = cu_num_draft_tokens.long(), torch.arange(requests, device=target.device)
+    request = expand_batch_to_tokens(each, ends, drafted)
 
     def points(tokens: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(tokens.long().clamp(min=0), size).double()
 
-    certain = points(draft_token_ids)
-    draft = certain if draft_probs is None else draft_probs.double()
     if sampling_metadata.all_greedy:
-        greedy = torch.ones(requests, dtype=torch.bool, device=device)
+        greedy = torch.ones_like(request, dtype=torch.bool)[:, None]
     else:
-        greedy = sampling_metadata.temperature == 0
-    greedy = greedy.repeat_interleave(torch.tensor(num_draft_tokens, device=device))[:, None]
+        greedy = (sampling_metadata.temperature == 0)[request][:, None]
     target = torch.where(greedy, points(target_logits.argmax(-1)), target)
-    draft = torch.where(greedy, certain, draft)
+    draft = None
+    if draft_probs is not None:
+        draft = torch.where(greedy, points(draft_token_ids), draft_probs.double())
+    rows = target.new_empty(drafted + requests, size)
+    rows[torch.arange(drafted, device=device) + request] = target
     # vLLM has drawn the token after a whole path
-    ends = cu_num_draft_tokens.long()
-    last = torch.zeros(len(target) + requests, dtype=torch.bool, device=device)
-    last[ends + torch.arange(requests, device=device)] = True
-    rows = target.new_empty(len(last), size)
-    rows[last], rows[~last] = points(bonus_token_ids.view(-1)), target
+    rows[ends + each] = points(bonus_token_ids.view(-1))
 
     drawn: dict[str, Any] = {"dtype": torch.float64, "device": device}
     numbers = torch.rand(requests, max_spec_len + 3, **drawn)
-    for request, generator in sampling_metadata.generators.items():
-        count = num_draft_tokens[request]
-        own = torch.rand(count + 3, generator=generator, **drawn)  # whatever the others' lengths
-        numbers[request, : count + 2], numbers[request, -1] = own[:-1], own[-1]
+    for one, generator in sampling_metadata.generators.items():
+        count = num_draft_tokens[one]
+        if count:  # as vLLM does: so a request's text does not depend on the others'
+            own = torch.rand(count + 3, generator=generator, **drawn)
+            numbers[one, : count + 2], numbers[one, -1] = own[:-1], own[-1]
     found = batched.verify_requests(
         rows, draft, draft_token_ids, ends, numbers, max_spec_len=max_spec_len, validate=False
     )

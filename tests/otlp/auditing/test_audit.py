@@ -285,7 +285,7 @@ def test_the_seed_fixes_the_report() -> None:
         ({"samples": 10}, ">= 1000"),
         ({"samples": 1e5}, "whole number"),
         ({"samples": "many"}, "whole number"),
-        ({"max_paths": None}, "whole number"),
+        ({"max_paths": "all"}, "whole number"),
         ({"max_paths": True}, "whole number"),
         ({"false_alarm_rate": "x"}, "between 0 and 1"),
         ({"confidence": None}, "between 0 and 1"),

@@ -133,3 +133,22 @@ def test_options_of_requests_alone_are_refused_elsewhere() -> None:
         batched.verify(row, row, torch.tensor([[0]]), max_spec_len=1)
     with pytest.raises(OTLPError, match="draft is None"):
         batched.verify(row, None, torch.tensor([[0]]))
+
+
+def test_what_is_behind_padding_is_not_looked_at() -> None:
+    target, draft, tokens, ends = models(6, torch.float64, 3, (3, 2))
+    tokens[[0, 2]] = torch.tensor([-1, 9])
+    draft[2] = 0.0
+    assert batched.verify_requests(target, draft, tokens, ends).accepted[0] == 0
+    tokens[4] = 9
+    with pytest.raises(OTLPError, match="token 4: token id 9"):
+        batched.verify_requests(target, draft, tokens, ends)
+
+
+def test_longer_paths_than_are_asked_for_are_cut_where_nothing_is_checked() -> None:
+    target, draft, tokens, ends = models(6, torch.float64, 4, (3, 2))
+    for most in (0, 1, 2):
+        given = {"max_spec_len": most, "validate": False}
+        found = batched.verify_requests(target, draft, tokens, ends, **given)
+        assert found.tokens.shape == (2, most + 1) and (found.accepted <= most).all()
+        assert (found.tokens.gather(1, found.accepted[:, None]) >= 0).all()

@@ -212,6 +212,8 @@ def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> Non
         (lambda models: IidRounds(LoopModels(models.target), (2, 1)), "there is no draft"),
         (lambda models: LoopModels(models.target, models.draft, sampling=1.0), "sampling"),
         (lambda models: LoopModels(models.target, 3), "the draft is 3"),
+        (lambda models: LoopModels(models.target, draft_temperature=1.0), "there is no draft"),
+        (lambda models: IidRounds(LoopModels(models.target), verify=print), "there is no draft"),
     ],
 )
 def test_options_that_are_none(make: Any, words: str) -> None:

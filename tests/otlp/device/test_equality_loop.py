@@ -56,9 +56,10 @@ def test_a_batch_of_texts_is_that_of_plain_decoding(vocab: int) -> None:
     for number, sampling in enumerate(SAMPLINGS):
         seeds = [(number, vocab, row) for row in range(8)]
         options: dict[str, Any] = {"sampling": sampling, "ends": [vocab - 1] if number % 2 else []}
-        options |= {"make": raced, "calibration": Calibration(0.5, 0.3) if number < 3 else None}
+        options["make"], calibration = raced, Calibration(0.5, 0.3) if number < 3 else None
         drafting = list(DRAFTINGS.values())[(number + vocab) % 6]
-        loop = uncompiled(*small(vocab), drafting=drafting, draft_temperature=0.7, **options)
+        drafts: dict[str, Any] = {"calibration": calibration, "draft_temperature": 0.7}
+        loop = uncompiled(*small(vocab), drafting=drafting, **drafts, **options)
         found = loop.decode(prompts, 9, seeds)
         plain = uncompiled(small(vocab)[0], **options).decode(prompts, 9, seeds)
         assert [text.tolist() for text in found.texts] == [text.tolist() for text in plain.texts]
@@ -148,6 +149,7 @@ def test_compiled_steps_make_the_same_noise_and_texts(name: str) -> None:
     ("make", "words"),
     [
         (lambda models: NoiseRounds(LoopModels(models.target), top_tree(2, 2)), "is no draft"),
+        (lambda models: NoiseRounds(LoopModels(models.target), None, Calibration()), "no draft"),
         (lambda models: NoiseRounds(models, iid_paths(2, 2)), "drafting is .*top_tree"),
         (lambda models: NoiseRounds(models, top_tree(0, 2)), "drafting is .*top_tree"),
         (lambda models: NoiseRounds(models, calibration=0.1), "calibration is 0.1"),

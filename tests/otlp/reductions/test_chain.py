@@ -88,6 +88,17 @@ def test_what_is_no_problem_and_what_is_no_answer_is_refused(
         reduction.invert(PrimalDual(None), wrong)
 
 
+def test_links_that_do_not_fit_are_refused() -> None:
+    problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
+    with pytest.raises(otlp.errors.InvalidInputError, match="source is RelaxedOTLP"):
+        Chain(MergeTuples(), Support()).apply(problem)
+    chain = Chain(Support(), MergeTuples())
+    _, (first, second) = chain.apply(problem)
+    for wrong in ((1, 2), (second, first)):
+        with pytest.raises(otlp.errors.InvalidInputError, match="inverse is"):
+            chain.invert(PrimalDual(np.zeros(4)), wrong)
+
+
 def test_a_chain_of_others_is_refused() -> None:
     with pytest.raises(otlp.errors.InvalidInputError, match="a link of the chain is 3"):
         Chain(Support(), 3)
