@@ -177,4 +177,5 @@ def _check_values(target: Tensor, draft: Tensor | None, tokens: Tensor, looked: 
         draft = torch.ones_like(target[:1]).expand(len(tokens), -1)
     else:
         check_distribution(draft, row_sums(draft), "draft", looked)
+    tokens = torch.where(looked, tokens, 0)
     check_drafted(tokens, looked, draft, ("token",), f"{PADDING} ends a path")
