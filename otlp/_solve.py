@@ -98,12 +98,8 @@ def solve(  # type: ignore[misc]  # a solver may stand in the second place, with
     >>> round(otlp.solve([0.1, 0.6, 0.3], [0.5, 0.3, 0.2], n=2, solver="k-seq").acceptance, 6)
     0.815037
     """
-    if isinstance(problem, Problem) or isinstance(draft, str | Solver):
-        problem, solver = _whole(problem, draft, n, solver)
-    elif isinstance(draft, Problem):  # the arguments stand in each other's place
-        check_problem(problem)
-    elif draft is not None or n is not None:
-        problem = _short(problem, draft, n)
+    if not isinstance(problem, Problem) or draft is not None or n is not None:
+        problem, solver = _read(problem, draft, n, solver)
     solver = "auto" if solver is None else solver
     if not isinstance(throw, bool):
         raise InvalidInputError(f"throw is a {type(throw).__name__}: it must be True or False")
@@ -117,6 +113,15 @@ def solve(  # type: ignore[misc]  # a solver may stand in the second place, with
     if throw and failed:
         raise SolveError(solution)
     return solution
+
+
+def _read(problem: Any, draft: Any, n: int | None, solver: Any) -> tuple[Any, Any]:
+    """The problem and the solver, however they are written."""
+    if isinstance(problem, Problem) or isinstance(draft, str | Solver):
+        return _whole(problem, draft, n, solver)
+    if isinstance(draft, Problem):  # the arguments stand in each other's place
+        check_problem(problem)
+    return problem if draft is None and n is None else _short(problem, draft, n), solver
 
 
 def _whole(problem: Problem, second: Any, n: int | None, solver: Any) -> tuple[Problem, Any]:

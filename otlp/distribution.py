@@ -294,14 +294,48 @@ def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
     InvalidInputError
         If `mass` is not a number in (0, 1].
     """
-    if not 0.0 < real_number(mass, "top-p mass") <= 1.0:
-        raise InvalidInputError(f"top-p mass is {mass}: it must be in (0, 1]")
+    check_share(mass, "top-p mass")
     probabilities = _vector(probabilities)
     if mass == 1.0:
         return probabilities
     order = np.argsort(-probabilities, kind="stable")
     count = int(np.searchsorted(np.cumsum(probabilities[order]), mass)) + 1
     return _keep(probabilities, order[:count])
+
+
+@own_float_errors
+def min_p(probabilities: FloatArray, share: float) -> FloatArray:
+    """Keep the tokens that are at least so likely in units of the likeliest, and renormalise.
+
+    Parameters
+    ----------
+    probabilities : ndarray, shape (V,)
+        A probability vector.
+    share : float
+        Of the likeliest token's probability, in [0, 1].
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        Zero outside the kept tokens; at least one token is kept.
+
+    Raises
+    ------
+    InvalidInputError
+        If `share` is not a number in [0, 1].
+    """
+    check_share(share, "min-p share", zero=True)
+    probabilities = _vector(probabilities)
+    if share == 0.0:
+        return probabilities
+    return _keep(probabilities, np.flatnonzero(probabilities >= share * probabilities.max()))
+
+
+def check_share(value: float, what: str, zero: bool = False) -> None:
+    """Raise `InvalidInputError` unless a value is in (0, 1], or in [0, 1]."""
+    share = real_number(value, what)
+    if not (0.0 < share <= 1.0 or (zero and share == 0.0)):
+        raise InvalidInputError(f"{what} is {value}: it must be in {'[' if zero else '('}0, 1]")
 
 
 def _vector(probabilities: FloatArray) -> FloatArray:

@@ -22,6 +22,7 @@ from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_option
 from otlp.cli.judging import JUDGING, in_one_line, judge, judging_options, record, tell
 from otlp.cli.options import SolverName
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
@@ -183,10 +184,12 @@ def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -
     """Refuse options that do not go together."""
     if vocab_size is not None and not made_up:
         raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
-    for_logits = (settings["temperature"], settings["draft_temperature"], settings["top_p"])
-    if made_up and for_logits != (1.0, None, None):
+    for_logits = {**settings, "temperature": None if settings["temperature"] == 1.0 else 1.0}
+    for_logits.pop("top_k")
+    if made_up and any(value is not None for value in for_logits.values()):
         raise click.UsageError(
-            "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
+            "--temperature, --draft-temperature, --top-p and --sampling-... are for logits: add "
+            "--row, and "
             "--capture if it is not the built-in one"
         )
 
@@ -199,7 +202,9 @@ def _audited(rule: str | None, program: str | None, uniforms: int, length: int |
         raise click.UsageError("--uniforms are those of --command: a function draws with rng")
     if length is not None:
         with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
-        options.refuse_given(with_paths | {"top_k", "top_p"}, "--length takes made-up models")
+        options.refuse_given(
+            with_paths | {"top_k", "top_p", *SAMPLING}, "--length takes made-up models"
+        )
     return str(rule or program)
 
 

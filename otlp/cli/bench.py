@@ -49,6 +49,7 @@ Examples:
 @options.rows_option(5)
 @options.time_limit_option(5.0)
 @options.temperature_option()
+@options.served_options
 @options.jobs_option
 @options.json_option("Write every solve to a JSON file.")
 @options.figure_option("Draw time against size.")
@@ -67,6 +68,7 @@ def command(
     json_path: Path | None,
     figure_path: Path | None,
     table_path: Path | None,
+    **sampling: Any,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
@@ -83,17 +85,19 @@ def command(
     sizes = [Size(k, drafts) for k in top_k for drafts in n]
     for k in top_k:
         data.check_top_k(k)
+    data.check_top_k(sampling["sampling_top_k"], "sampling_top_k")
     timed = line_up(solvers, time_limit, engine)
     total = len(timed) + len(sizes) * len(timed) * len(chosen.numbers)
     with progress("warming up", total) as step:
-        asked = (data, sizes, timed, chosen.numbers, time_limit, temperature)
+        asked = (data, sizes, timed, chosen.numbers, time_limit, temperature, sampling)
         cells = list(benchmark(*asked, progress=step, jobs=jobs))
-    grid = Grid(n, (temperature,), top_k, ("iid",), (), time_limit=time_limit)
+    grid = Grid(n, (temperature,), top_k, ("iid",), (), time_limit=time_limit, **sampling)
     timed_rules = measure_all(rules, CaptureRows(data, chosen.numbers), grid)
     own = [one.timing(rule) for rule, one in timed_rules]
     found: dict[str, object] = {
         **chosen.chosen,
         "temperature": temperature,
+        **sampling,
         "time_limit_seconds": time_limit,
         "jobs": jobs,
         "cells": [_flat(cell) for cell in cells],

@@ -11,6 +11,7 @@ from otlp.cli import options
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, warn, write_result
 from otlp.cli.prompts import Models, model_options
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import is_network
 from otlp.decode.models.model import Sampling
@@ -57,7 +58,7 @@ def command(
         raise InvalidInputError(
             f"--draft {models.draft} is no network: a capture holds the logits of two networks"
         )
-    cuts = (asked[name] for name in ("temperature", "sampling_top_k", "sampling_top_p"))
+    cuts = (asked[name] for name in ("temperature", *SAMPLING))
     sampling = Sampling(*cuts)
     (draft, target), prompts = models.ready(sampling)
     assert isinstance(draft, HuggingFaceModel)

@@ -15,6 +15,7 @@ from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.drafts.by_name import SCHEMES
 from otlp.parallel.rows import CaptureRows
 from otlp.studies.compare import BOUND, OPTIMUM, RULES
@@ -87,8 +88,9 @@ def command(
     file is run: compare only what you trust.
     """
     chosen = ChosenRows.spread(capture, rows)
-    chosen.capture.check_top_k(cut["top_k"])
-    same = {name: cut[name] for name in ("draft_temperature", "top_p")}
+    for name in ("top_k", "sampling_top_k"):
+        chosen.capture.check_top_k(cut[name], name)
+    same = {name: cut[name] for name in ("draft_temperature", "top_p", *SAMPLING)}
     solvers, own = parted(rules)
     where_and_what = n, (cut["temperature"],), (cut["top_k"],), schemes, solvers
     grid = Grid(*where_and_what, **same, time_limit=time_limit)

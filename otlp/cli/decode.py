@@ -78,6 +78,7 @@ def command(
     temperature: tuple[float, ...],
     sampling_top_k: int | None,
     sampling_top_p: float,
+    sampling_min_p: float,
     tokens: int,
     seed: tuple[int, ...],
     json_path: Path | None,
@@ -96,7 +97,8 @@ def command(
     K and L first, on three tokens, and refused if it is not lossless; what it writes first is
     tested on these models, too. The file is run.
     """
-    samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
+    cuts = sampling_top_k, sampling_top_p, sampling_min_p
+    samplings = [Sampling(value, *cuts) for value in temperature]
     rules: dict[str, Verification] = {**with_own_rules(algorithms)}
     if calibration is not None:
         if "equality" not in algorithms:
@@ -146,6 +148,7 @@ def decode(
         **models.said(),
         "sampling_top_k": samplings[0].top_k,
         "sampling_top_p": samplings[0].top_p,
+        "sampling_min_p": samplings[0].min_p,
         "draft_temperature": draft_temperature,
         "branching": settings[-1].branching,
         "tokens": tokens,

@@ -338,11 +338,22 @@ limit_option = _option("--limit", _COUNT, "How many prompts.", unset="all")
 jobs_option = _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()
 _SAMPLING_TOP_K = "Cut both models to their k most likely tokens; 0 keeps all."
 _SAMPLING_TOP_P = "Then cut both to their top-p nucleus; 1 keeps all."
+_SAMPLING_MIN_P = "Then keep tokens at least so likely, as a share of the likeliest; 0 keeps all."
+_top_k_of_both = _option(
+    "--sampling-top-k", click.IntRange(0), _SAMPLING_TOP_K, 0, callback=_or_none(0)
+)()
 sampling_options = several(
-    _option("--sampling-top-k", click.IntRange(0), _SAMPLING_TOP_K, 0, callback=_or_none(0))(),
+    _top_k_of_both,
     _option("--sampling-top-p", float, _SAMPLING_TOP_P)(1.0),
+    _option("--sampling-min-p", float, _SAMPLING_MIN_P)(0.0),
 )
-"""The cuts of both models: the distribution that is decoded from."""
+"""The cuts of both models: the distribution that is decoded from, for `Sampling`."""
+served_options = several(
+    _top_k_of_both,
+    _option("--sampling-top-p", float, _SAMPLING_TOP_P, callback=_or_none(1.0))(1.0),
+    _option("--sampling-min-p", float, _SAMPLING_MIN_P, callback=_or_none(0.0))(0.0),
+)
+"""The same for rows of captures, None for what cuts nothing."""
 
 
 def draft_temperature_option(kind: Any = float) -> Decorator:
@@ -375,5 +386,9 @@ def vocab_size_option(default: int | None, least: int = 1) -> Decorator:
 def row_options(top_k: int = 0) -> Decorator:
     """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
     return several(
-        top_k_option(top_k), top_p_option(), temperature_option(), draft_temperature_option()
+        top_k_option(top_k),
+        top_p_option(),
+        temperature_option(),
+        draft_temperature_option(),
+        served_options,
     )

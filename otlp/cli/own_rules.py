@@ -139,7 +139,12 @@ def _audit_and_sample(
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
         p, q = capture.distributions(
-            0, setting.temperature, grid.draft_temperature, setting.top_k, grid.top_p
+            0,
+            setting.temperature,
+            grid.draft_temperature,
+            setting.top_k,
+            grid.top_p,
+            **grid.sampling,
         )
         problems.append(Problem(p, make_scheme(setting.scheme, q, setting.n)))
     return report, sample_acceptance(function, problems, PRECISION, grid.time_limit, rng)

@@ -42,6 +42,7 @@ Examples:
 @options.top_k_option("0")
 @options.draft_temperature_option()
 @options.top_p_option()
+@options.served_options
 @options.schemes_option("iid")
 @options.own_rules_option(",".join(Grid().rules))
 @options.time_limit_option(10.0)
@@ -95,6 +96,7 @@ def command(
         source = CaptureRows(chosen.capture, chosen.numbers)
         for k in grid.top_k:
             chosen.capture.check_top_k(k)
+        chosen.capture.check_top_k(grid.sampling_top_k, "sampling_top_k")
     elif capture.path is not None or rows is not None:
         raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
     else:
@@ -122,6 +124,7 @@ def command(
         "vocab_size": size,
         "draft_temperature": grid.draft_temperature,
         "top_p": grid.top_p,
+        **grid.sampling,
         "time_limit_seconds": grid.time_limit,
         "points": [point.record() for point in points],
     }
@@ -142,11 +145,16 @@ def command(
 def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
     """The most that each row leaves open at a setting; nothing for whole rows."""
     widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
-    cut = grid.draft_temperature, widest, grid.top_p
+    cut: dict[str, Any] = {
+        "draft_temperature": grid.draft_temperature,
+        "top_k": widest,
+        "top_p": grid.top_p,
+    }
+    cut |= grid.sampling
     found = []
     for row in rows.numbers if rows.capture.kept else ():
         with suppress(OTLPError):  # a row that cannot be used has its reason
-            found.append(max(rows.capture.truncation(row, t, *cut) for t in grid.temperature))
+            found.append(max(rows.capture.truncation(row, t, **cut) for t in grid.temperature))
     return found
 
 

@@ -19,10 +19,9 @@ from otlp.data.columns import (
     check_next_tokens,
     row_integers,
 )
+from otlp.data.sampling_cuts import SamplingCuts
 from otlp.data.stored_rows import StoredRows, StoredTexts
 from otlp.distribution import FloatArray, IntArray, ReadOnly, softmax
-from otlp.distribution import top_k as keep_top_k
-from otlp.distribution import top_p as keep_top_p
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
@@ -255,6 +254,9 @@ class Capture(ReadOnly):
         draft_temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        sampling_top_k: int | None = None,
+        sampling_top_p: float | None = None,
+        sampling_min_p: float | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Turn one row into the target and the draft distribution.
 
@@ -273,6 +275,9 @@ class Capture(ReadOnly):
         top_p : float, optional
             Keep the smallest set of likeliest tokens of the draft whose mass reaches `top_p`,
             ties likewise. With `top_k` too, the mass is that after the top-k cut.
+        sampling_top_k, sampling_top_p, sampling_min_p : optional
+            As the models are served: both are cut by top-k, then by top-p, then by min-p, before
+            the draft's own cuts.  See `otlp.data.sampling_cuts.SamplingCuts`.
 
         Returns
         -------
@@ -300,7 +305,8 @@ class Capture(ReadOnly):
         """
         self._check_row(row)
         own = temperature if draft_temperature is None else draft_temperature
-        p, q, _ = self._known(row, temperature, own, top_k, top_p)
+        both = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
+        p, q, _ = self._known(row, temperature, own, both, SamplingCuts(top_k, top_p))
         return p, q
 
     @property
@@ -313,7 +319,7 @@ class Capture(ReadOnly):
         """How many of the largest tokens were kept of each row; None if all were."""
         return None
 
-    def check_top_k(self, top_k: int | None) -> None:
+    def check_top_k(self, top_k: int | None, name: str = "top_k") -> None:
         """Refuse a top-k size that the rows cannot give, before any row is used.
 
         Raises
@@ -323,7 +329,7 @@ class Capture(ReadOnly):
         """
         if top_k is not None and whole_number(top_k, "top-k size") > (self.kept or np.inf):
             raise InvalidInputError(
-                f"top_k is {top_k}: this capture kept the {self.kept} likeliest tokens of each "
+                f"{name} is {top_k}: this capture kept the {self.kept} likeliest tokens of each "
                 f"row; use {self.kept} at most, or a capture of whole rows"
             )
 
@@ -335,6 +341,9 @@ class Capture(ReadOnly):
         draft_temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        sampling_top_k: int | None = None,
+        sampling_top_p: float | None = None,
+        sampling_min_p: float | None = None,
     ) -> float:
         """By how much the row as it was before a cut may be accepted more often.
 
@@ -343,7 +352,8 @@ class Capture(ReadOnly):
 
         Parameters
         ----------
-        row, temperature, draft_temperature, top_k, top_p
+        row, temperature, draft_temperature, top_k, top_p, sampling_top_k, sampling_top_p, \
+        sampling_min_p
             As in `distributions`.
 
         Returns
@@ -358,15 +368,18 @@ class Capture(ReadOnly):
         """
         self._check_row(row)
         own = temperature if draft_temperature is None else draft_temperature
-        return 0.0 if self.kept is None else self._known(row, temperature, own, top_k, top_p)[2]
+        if self.kept is None:
+            return 0.0
+        both = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
+        return self._known(row, temperature, own, both, SamplingCuts(top_k, top_p))[2]
 
     def _known(
-        self, row: int, temperature: float, own: float, top_k: int | None, top_p: float | None
+        self, row: int, temperature: float, own: float, both: SamplingCuts, drafts: SamplingCuts
     ) -> tuple[FloatArray, FloatArray, float]:
         """Target, draft (at its own temperature), and how much more the target may have on it."""
         p = self._softmax("target_logits", row, temperature)
         q = self._softmax("draft_logits", row, own)
-        return p, cut_draft(q, top_k, top_p), 0.0
+        return both.cut(p), drafts.cut(both.cut(q)), 0.0
 
     def _logits(self, name: str, row: int) -> LogitArray:
         logits = getattr(self, name)
@@ -393,10 +406,3 @@ class Capture(ReadOnly):
             raise RowOutOfRangeError(
                 f"row {row!r} is out of range: this capture has {len(self)} rows, counted from 0"
             )
-
-
-def cut_draft(q: FloatArray, top_k: int | None, top_p: float | None) -> FloatArray:
-    """Keep the likeliest tokens of a draft; see `Capture.distributions`."""
-    if top_k is not None:
-        q = keep_top_k(q, top_k)
-    return q if top_p is None else keep_top_p(q, top_p)

@@ -17,6 +17,10 @@ Global Resolution, Eq. 4, and only tokens that can be drafted need be in H):
   1, where the fewest tokens share it, and for those above 1 where all do.  It is taken at its
   largest, so that no token counts more than the target has.
 
+Cut as it is served (see `otlp.data.sampling_cuts`), the target of a row is exact wherever all that
+is kept was captured: by top-k always, by top-p and min-p where the tokens that they keep do not
+depend on how the rest is shared.  Elsewhere only the tokens that are surely kept count as theirs.
+
 So the target of such a row is nowhere above that of the whole row, but for the rest token.  The
 optimum grows with each p_i, and by no more than p_i does, which bounds what the whole row can have
 more: `TopCapture.truncation`.  Every plan for such a row is one for the whole row, as lossless and
@@ -31,10 +35,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.checks import whole_number
-from otlp.data.capture import LABELS, Capture, cut_draft
+from otlp.data.capture import LABELS, Capture
+from otlp.data.sampling_cuts import SamplingCuts
 from otlp.data.stored_rows import StoredRows
 from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
-from otlp.distribution import FloatArray, softmax
+from otlp.distribution import FloatArray, IntArray, softmax
 from otlp.errors import InvalidInputError
 
 RELATIVE, ABSOLUTE = 1e-5, 2 * ROUNDING
@@ -76,13 +81,14 @@ class TopCapture(Capture):
         return self._top("draft_logits").k
 
     def _known(
-        self, row: int, temperature: float, own: float, top_k: int | None, top_p: float | None
+        self, row: int, temperature: float, own: float, both: SamplingCuts, drafts: SamplingCuts
     ) -> tuple[FloatArray, FloatArray, float]:
-        self.check_top_k(top_k)
+        self.check_top_k(drafts.top_k)
+        self.check_top_k(both.top_k, "sampling_top_k")
         q = np.zeros(self.vocab_size)
         draft = self._top("draft_logits").row(row)
         q[draft.ids] = softmax(draft.logs, own)
-        q = cut_draft(q, top_k, top_p)
+        q = drafts.cut(both.cut(q))
         target = self._top("target_logits").row(row)
         softmax(target.logs, temperature)  # which checks the temperature
         # relative to the likeliest token, so that no temperature is too low
@@ -90,6 +96,8 @@ class TopCapture(Capture):
         least, most = _rest(target, peak, temperature, self.vocab_size - 1 - target.ids.size)
         with np.errstate(over="ignore"):
             logs = (target.logs - peak) / float(temperature)
+        if both.any:
+            return self._served(target.ids, np.exp(logs), math.exp(least), math.exp(most), both, q)
         largest = softmax(np.append(logs, most))  # with the rest at its largest
         p = np.zeros(self.vocab_size)
         p[target.ids], p[-1] = largest[:-1], largest[-1]
@@ -100,6 +108,52 @@ class TopCapture(Capture):
         outside = int((q > 0.0).sum() - (q[target.ids] > 0.0).sum())
         beyond = outside * math.exp(min(float(logs.min()), most) - total)
         return p, q, min(float(p[-1]), among + beyond)
+
+    def _served(
+        self,
+        ids: IntArray,
+        weights: FloatArray,
+        least: float,
+        most: float,
+        cuts: SamplingCuts,
+        q: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """The same for a target that is cut: the tokens surely kept, and the rest at its largest.
+
+        Parameters
+        ----------
+        ids, weights : ndarray, shape (k,)
+            The target's tokens, and their probabilities in units of the likeliest.
+        least, most : float
+            Bounds on the weight of the tokens that were not captured.
+        cuts : SamplingCuts
+        q : ndarray, shape (V + 1,)
+        """
+        order = np.lexsort((ids, -weights))
+        kept = ids[order][: cuts.top_k]
+        sorted_weights = weights[order][: cuts.top_k]
+        if cuts.top_k is not None:
+            least = most = 0.0
+        # how many are kept: surely, and perhaps
+        sure = maybe = kept.size
+        if cuts.top_p is not None and cuts.top_p < 1.0:
+            below = np.cumsum(sorted_weights)
+            ends = [float(cuts.top_p) * (below[-1] + rest) for rest in (least, most)]
+            sure, maybe = (min(kept.size, int(np.searchsorted(below, end)) + 1) for end in ends)
+            if ends[1] <= below[-1]:
+                most = 0.0
+            least = max(0.0, ends[0] - below[-1])
+        if cuts.min_p is not None and cuts.min_p > 0.0:
+            likely = int((sorted_weights >= cuts.min_p * sorted_weights[0]).sum())
+            sure, maybe, least = min(sure, likely), min(maybe, likely), 0.0
+            if likely < kept.size:  # none that was not captured is likelier than the least
+                most = 0.0
+        largest = float(sorted_weights[:maybe].sum()) + most
+        p = np.zeros(self.vocab_size)
+        p[kept[:sure]] = sorted_weights[:sure] / largest
+        exact = sure == maybe and most == least
+        p[-1] = most / largest if exact else max(0.0, 1.0 - float(p[:-1].sum()))
+        return p, q, 0.0 if exact and most == 0.0 else float(p[-1])
 
     def _top(self, name: str) -> TopRows:
         rows: TopRows = getattr(self, name)

@@ -77,6 +77,10 @@ def logits_to_probs(logits: Tensor, sampling: Sampling) -> Tensor:
         order = rows.sort(dim=-1, descending=True, stable=True).indices
         sorted_rows = rows.gather(-1, order).double()
         rows = _kept(rows, order, sorted_rows.cumsum(-1) - sorted_rows < sampling.top_p)
+    if sampling.min_p > 0.0:
+        likely = rows.double() >= sampling.min_p * rows.amax(-1, keepdim=True).double()
+        rows = torch.where(likely, rows, 0.0)
+        rows = rows / rows.sum(-1, keepdim=True)
     return rows
 
 

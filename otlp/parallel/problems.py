@@ -11,8 +11,9 @@ import numpy as np
 
 from otlp.checks import check_n
 from otlp.data.capture import Capture
+from otlp.data.sampling_cuts import SamplingCuts
 from otlp.data.synthetic import generate
-from otlp.distribution import softmax, top_k, top_p
+from otlp.distribution import softmax
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
 from otlp.parallel.rows import SyntheticRows, row_numbers
@@ -32,7 +33,7 @@ class RowProblems(Sequence[Problem]):
     drafts : str or callable
         "iid", "without-replacement", "greedy", "hub" or "independent" (see
         `otlp.drafts.by_name.SCHEMES`), or a function of q and n that makes a draft scheme.
-    temperature, draft_temperature, top_k, top_p
+    temperature, draft_temperature, top_k, top_p, sampling_top_k, sampling_top_p, sampling_min_p
         See `Capture.distributions`.
 
     Raises
@@ -47,6 +48,9 @@ class RowProblems(Sequence[Problem]):
     draft_temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    sampling_top_k: int | None = None
+    sampling_top_p: float | None = None
+    sampling_min_p: float | None = None
 
     def __post_init__(self) -> None:
         """Check what no row can change."""
@@ -59,10 +63,8 @@ class RowProblems(Sequence[Problem]):
         one = np.ones(1)
         for temperature in (self.temperature, self.draft_temperature):
             softmax(one, 1.0 if temperature is None else temperature)
-        if self.top_k is not None:
-            top_k(one, self.top_k)
-        if self.top_p is not None:
-            top_p(one, self.top_p)
+        SamplingCuts(self.top_k, self.top_p).cut(one)
+        SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p).cut(one)
 
     @property
     @abstractmethod
@@ -98,7 +100,14 @@ class RowProblems(Sequence[Problem]):
             return part
         capture, row = self._capture(self.numbers[place])
         target, draft = capture.distributions(
-            row, self.temperature, self.draft_temperature, self.top_k, self.top_p
+            row,
+            self.temperature,
+            self.draft_temperature,
+            self.top_k,
+            self.top_p,
+            self.sampling_top_k,
+            self.sampling_top_p,
+            self.sampling_min_p,
         )
         return Problem(target, make_scheme(self.drafts, draft, self.n))
 
@@ -112,7 +121,7 @@ class CaptureProblems(RowProblems):
     capture : Capture
     rows : sequence of int, optional
         Row numbers, such as ``range(100, 200)``; all rows by default.
-    n, drafts, temperature, draft_temperature, top_k, top_p
+    n, drafts, temperature, ...
         See `RowProblems`.
 
     Raises
@@ -192,7 +201,7 @@ class SyntheticProblems(RowProblems):
         The vocabulary size V, at least 1,000.
     seed : int
         Fixes every number; a row depends on the seed and its own number alone.
-    n, drafts, temperature, draft_temperature, top_k, top_p
+    n, drafts, temperature, ...
         See `RowProblems`.
 
     Raises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from otlp.checks import is_a
@@ -34,14 +35,20 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
     (6, 2)
     """
 
-    keeps = tuple
-
     def __init__(self, *reductions: Reduction[Any, Any, Any]) -> None:
         self.reductions: tuple[Reduction[Any, Any, Any], ...] = ()
         for one in reductions:
             is_a(one, Reduction, "a link of the chain")
             self.reductions += one.reductions if isinstance(one, Chain) else (one,)
-        self.takes = self.reductions[0].takes if self.reductions else object
+        for before, after in pairwise(self.reductions):
+            if before.gives is not object and not issubclass(before.gives, after.takes):
+                raise InvalidInputError(
+                    f"{type(after).__name__} must take what {type(before).__name__} gives, a "
+                    f"{before.gives.__name__}, got {after.takes.__name__}: put links that fit "
+                    "behind one another"
+                )
+        if self.reductions:
+            self.takes, self.gives = self.reductions[0].takes, self.reductions[-1].gives
 
     def reduce(
         self, source: Any, charge: Callable[[str], None] | None = None
@@ -49,7 +56,7 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
         """Reduce step by step; `charge` is called with the `part` of each step after it."""
         inverses = []
         for reduction in self.reductions:
-            source, inverse = reduction.apply(source)
+            source, inverse = reduction.reduce(source)
             inverses.append(inverse)
             if charge is not None:
                 charge(reduction.part)
@@ -57,11 +64,21 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
 
     def lift(self, answer: PrimalDual[Any, Any], inverse: tuple[Any, ...]) -> PrimalDual[Any, Any]:
         """Go back step by step."""
+        for reduction, step in zip(self.reductions[::-1], inverse[::-1], strict=True):
+            answer = reduction.lift(answer, step)
+        return answer
+
+    def invert(
+        self, answer: PrimalDual[Any, Any], inverse: tuple[Any, ...]
+    ) -> PrimalDual[Any, Any]:
+        """Go back step by step, from what `apply` returned; see `Reduction.invert`."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, tuple, "inverse")
         if len(inverse) != len(self.reductions):
             raise InvalidInputError(
                 f"inverse has {len(inverse)} steps, and the chain {len(self.reductions)}: pass "
                 "what its own apply returned"
             )
-        for reduction, step in zip(self.reductions[::-1], inverse[::-1], strict=True):
-            answer = reduction.invert(answer, step)
-        return answer
+        for reduction, step in zip(self.reductions, inverse, strict=True):
+            is_a(step, reduction.keeps, "inverse")
+        return self.lift(answer, inverse)

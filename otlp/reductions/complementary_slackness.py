@@ -213,6 +213,7 @@ class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
     """
 
     takes = Problem
+    gives = Systems
     keeps = SlacknessInverse
 
     memory_limit: int = MEMORY_LIMIT

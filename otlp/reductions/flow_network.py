@@ -89,6 +89,7 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
     """
 
     takes = RelaxedOTLP
+    gives = FlowNetwork
     keeps = NetworkInverse
 
     part: ClassVar[str] = "build"

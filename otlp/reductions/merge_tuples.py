@@ -50,6 +50,7 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse]):
     """
 
     takes = Problem
+    gives = RelaxedOTLP
     keeps = MergeInverse
 
     memory_limit: int = MEMORY_LIMIT

@@ -59,6 +59,7 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
     """
 
     takes = Problem
+    gives = FlowNetwork
     keeps = int
 
     part: ClassVar[str] = "build"

@@ -52,8 +52,8 @@ class Reduction(ABC, Generic[Source, Result, Inverse]):
 
     Attributes
     ----------
-    takes, keeps : type
-        Of the source, and of the way back that `reduce` returns.
+    takes, gives, keeps : type
+        Of the source, of the result, and of the way back that `reduce` returns.
     part : str
         The part of `otlp.timing.Timings` that solvers charge `reduce` to: "reduce", or "build"
         where the result is the input of an engine.
@@ -69,6 +69,7 @@ class Reduction(ABC, Generic[Source, Result, Inverse]):
     """
 
     takes: type = object
+    gives: type = object
     keeps: type = object
     part: ClassVar[str] = "reduce"
 

@@ -81,6 +81,7 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse]):
     """
 
     takes = Problem
+    gives = RelaxedOTLP
     keeps = RelaxationInverse
 
     memory_limit: int = MEMORY_LIMIT

@@ -46,6 +46,7 @@ class Support(Reduction[Problem, Problem, SupportInverse]):
     """
 
     takes = Problem
+    gives = Problem
     keeps = SupportInverse
 
     def reduce(self, source: Problem) -> tuple[Problem, SupportInverse]:

@@ -74,6 +74,7 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram, RelaxedOTLP]):
     """
 
     takes = RelaxedOTLP
+    gives = TransportProgram
     keeps = RelaxedOTLP
 
     part: ClassVar[str] = "build"
@@ -119,6 +120,7 @@ class FullProgram(Reduction[Problem, TransportProgram, RelaxationInverse]):
     """
 
     takes = Problem
+    gives = TransportProgram
     keeps = RelaxationInverse
 
     part: ClassVar[str] = "build"

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any
 
 from otlp._solve import optimal_acceptance
 from otlp.data.captures import Capture
@@ -119,6 +121,7 @@ def benchmark(
     rows: Sequence[int],
     time_limit: float,
     temperature: float = 1.0,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
     jobs: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Cell]:
@@ -137,6 +140,8 @@ def benchmark(
         Seconds a solve, which those of `solvers` that take a limit have.
     temperature : float
         Of both models.
+    sampling : mapping
+        Cuts of both models, by name; see `otlp.captures.Capture.distributions`.
     jobs : int, optional
         Rows that are solved at the same time; see `otlp.parallel.workers.in_order`.  They slow each
         other down: the times are those of a busy machine.
@@ -149,14 +154,15 @@ def benchmark(
     Cell
         Size by size, in the order of `solvers`.
     """
-    small = small_problems(capture, temperature)
+    cut = {"temperature": temperature, **sampling}
+    small = small_problems(capture, **cut)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
     for name, solver in solvers.items():
         if in_this_process(jobs):
             _warm_up(name, solver, small)
         progress(f"warming up {name}")
     for size in sizes:
-        problems = [_problem(capture, row, size, temperature) for row in rows]
+        problems = [_problem(capture, row, size, **cut) for row in rows]
         for name, solver in solvers.items():
             label = f"({size.k or capture.vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
@@ -209,15 +215,15 @@ def _warm_up(name: str, solver: Solver, small: list[Problem]) -> None:
         _warm.add(name)
 
 
-def small_problems(capture: Capture, temperature: float = 1.0) -> list[Problem]:
+def small_problems(capture: Capture, **cut: Any) -> list[Problem]:
     """Problems of the first row to warm up with, one that is tiny and one that is not."""
     most = capture.kept or capture.vocab_size
     sizes = (Size(min(4, most), 2), Size(min(100, most), 3))
-    return [_problem(capture, 0, size, temperature) for size in sizes]
+    return [_problem(capture, 0, size, **cut) for size in sizes]
 
 
-def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Problem:
-    target, draft = capture.distributions(row, temperature, top_k=size.k)
+def _problem(capture: Capture, row: int, size: Size, **cut: Any) -> Problem:
+    target, draft = capture.distributions(row, top_k=size.k, **cut)
     return Problem(target, IID(draft, size.n))
 
 

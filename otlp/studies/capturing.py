@@ -48,7 +48,8 @@ def source_of(sampling: Sampling) -> str:
     """Say in a capture's `source` how its text was written."""
     top_k = "" if sampling.top_k is None else f", top-k {sampling.top_k}"
     top_p = "" if sampling.top_p == 1.0 else f", top-p {sampling.top_p:g}"
-    return f"{DECODED} at temperature {sampling.temperature:g}{top_k}{top_p}"
+    min_p = "" if sampling.min_p == 0.0 else f", min-p {sampling.min_p:g}"
+    return f"{DECODED} at temperature {sampling.temperature:g}{top_k}{top_p}{min_p}"
 
 
 def parts_folder(path: str | os.PathLike[str]) -> Path:

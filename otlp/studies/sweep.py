@@ -23,8 +23,8 @@ import numpy as np
 import otlp
 from otlp.checks import check_n, real_number, whole_number
 from otlp.data.capture import Capture
+from otlp.data.sampling_cuts import SAMPLING, SamplingCuts
 from otlp.distribution import IntArray, softmax
-from otlp.distribution import top_p as keep_top_p
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.parallel.journal import Entry, Journal
@@ -63,7 +63,7 @@ class Grid:
     rules : sequence of str
         Names in `otlp.solvers.SOLVERS`; may be empty, as optimum and information bound are always
         measured.
-    draft_temperature, top_p : float, optional
+    draft_temperature, top_p, sampling_top_k, sampling_top_p, sampling_min_p : float, optional
         The same everywhere; see `otlp.captures.Capture.distributions`.
     time_limit : float
         Seconds a solve, for solvers that have such an option.
@@ -81,6 +81,9 @@ class Grid:
     rules: Sequence[str] = ("naive", "recursive-rejection", "k-seq")
     draft_temperature: float | None = None
     top_p: float | None = None
+    sampling_top_k: int | None = None
+    sampling_top_p: float | None = None
+    sampling_min_p: float | None = None
     time_limit: float = 10.0
 
     def __post_init__(self) -> None:
@@ -100,9 +103,15 @@ class Grid:
             object.__setattr__(self, name, tuple(dict.fromkeys(map(checked, values))))
         if self.draft_temperature is not None:
             object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
-        keep_top_p(np.ones(1), 1.0 if self.top_p is None else self.top_p)
+        for cuts in (SamplingCuts(None, self.top_p), SamplingCuts(*self.sampling.values())):
+            cuts.cut(np.ones(1))
         if not real_number(self.time_limit, "time_limit") > 0.0:
             raise InvalidInputError(f"time_limit is {self.time_limit!r}: it must be above 0")
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The cuts of both models, by name, for `otlp.captures.Capture.distributions`."""
+        return {name: getattr(self, name) for name in SAMPLING}
 
     @property
     def settings(self) -> tuple[SweepSetting, ...]:
@@ -280,7 +289,7 @@ def _measured(task: Task, grid: Grid) -> list[Entry]:
             for setting in group:
                 try:
                     pair = pair or capture.distributions(
-                        0, temperature, grid.draft_temperature, top_k, grid.top_p
+                        0, temperature, grid.draft_temperature, top_k, grid.top_p, **grid.sampling
                     )
                     where = pair, setting.scheme, setting.n
                     results = measure_rules(*where, grid.rules, grid.time_limit)

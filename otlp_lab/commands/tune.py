@@ -94,6 +94,7 @@ def command(
     draft_temperature: tuple[float, ...] | None,
     sampling_top_k: int | None,
     sampling_top_p: float,
+    sampling_min_p: float,
     text: int,
     tokens: int,
     check: int,
@@ -113,7 +114,7 @@ def command(
     Every setting keeps the target's distribution. With a draft that is no network (ngram, lookup,
     mixtures) rounds are those of otlp decode, and nothing is compiled.
     """
-    sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
+    sampling = Sampling(temperature, sampling_top_k, sampling_top_p, sampling_min_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     for one in drafted:
         sampling.at(one)
@@ -132,6 +133,7 @@ def command(
         "draft_temperature": draft_temperature,
         "sampling_top_k": sampling_top_k,
         "sampling_top_p": sampling_top_p,
+        "sampling_min_p": sampling_min_p,
     }
 
     def write(tuned: Tuned) -> None:

@@ -145,15 +145,15 @@ def at_temperature(text: WrittenText, sampling: Sampling, temperature: float) ->
     Raises
     ------
     InvalidInputError
-        If either temperature is not positive, or the sampling cuts by top-p, whose cut is
-        another at another temperature.
+        If either temperature is not positive, or the sampling cuts by top-p or min-p, whose
+        cuts are others at another temperature.
     """
     own = number(temperature, "the draft's temperature", 0.0)
-    if not own or not sampling.temperature or sampling.top_p < 1.0:
+    if not own or not sampling.temperature or sampling.top_p < 1.0 or sampling.min_p:
         raise InvalidInputError(
             f"the draft's temperature is {own:g} and the sampling {sampling}: drafts at another "
             "temperature follow from those along the text where both temperatures are positive "
-            "and there is no top-p"
+            "and there is no top-p or min-p"
         )
     # the largest is 1: no row vanishes
     scaled = text.drafts / text.drafts.max(axis=1, keepdims=True)

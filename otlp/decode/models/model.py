@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from otlp.checks import is_a, number, real_array, whole_number
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p
+from otlp.distribution import FloatArray, IntArray, min_p, softmax, top_k, top_p
 from otlp.errors import InvalidInputError
 
 
@@ -26,6 +26,8 @@ class Sampling:
         Keep this many most likely tokens; None keeps all.
     top_p : float
         Then keep the fewest most likely tokens whose mass reaches this; 1 keeps all.
+    min_p : float
+        Then keep the tokens that are at least so likely, in units of the likeliest; 0 keeps all.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class Sampling:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
 
     def __post_init__(self) -> None:
         number(self.temperature, "temperature", 0.0)
@@ -51,6 +54,7 @@ class Sampling:
             whole_number(self.top_k, "top_k, unless it is None,")
         if number(self.top_p, "top_p", 0.0, 1.0) == 0.0:
             raise InvalidInputError("top_p is 0: it must be in (0, 1]")
+        number(self.min_p, "min_p", 0.0, 1.0)
 
     def at(self, temperature: float | None) -> Sampling:
         """The same at another temperature; None keeps it, as for a draft that goes its own way."""
@@ -68,6 +72,8 @@ class Sampling:
             found = np.stack([top_k(row, self.top_k) for row in found])
         if self.top_p < 1.0:
             found = np.stack([top_p(row, self.top_p) for row in found])
+        if self.min_p > 0.0:
+            found = np.stack([min_p(row, self.min_p) for row in found])
         return found
 
 

@@ -90,8 +90,8 @@ def test_what_is_no_problem_and_what_is_no_answer_is_refused(
 
 def test_links_that_do_not_fit_are_refused() -> None:
     problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
-    with pytest.raises(otlp.errors.InvalidInputError, match="source is RelaxedOTLP"):
-        Chain(MergeTuples(), Support()).apply(problem)
+    with pytest.raises(otlp.errors.InvalidInputError, match="Support must take what MergeTuples"):
+        Chain(MergeTuples(), Support())
     chain = Chain(Support(), MergeTuples())
     _, (first, second) = chain.apply(problem)
     for wrong in ((1, 2), (second, first)):
