@@ -184,13 +184,11 @@ def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -
     """Refuse options that do not go together."""
     if vocab_size is not None and not made_up:
         raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
-    for_logits = {**settings, "temperature": None if settings["temperature"] == 1.0 else 1.0}
-    for_logits.pop("top_k")
-    if made_up and any(value is not None for value in for_logits.values()):
+    for_logits = [settings[name] for name in ("draft_temperature", "top_p", *SAMPLING)]
+    if made_up and (settings["temperature"] != 1.0 or any(one is not None for one in for_logits)):
         raise click.UsageError(
             "--temperature, --draft-temperature, --top-p and --sampling-... are for logits: add "
-            "--row, and "
-            "--capture if it is not the built-in one"
+            "--row, and --capture if it is not the built-in one"
         )
 
 

@@ -256,7 +256,7 @@ class Trouble:
     def __init__(self, deadly: bool) -> None:
         self.deadly = deadly
 
-    def distributions(self, *_: object) -> tuple[FloatArray, FloatArray]:
+    def distributions(self, *_: object, **sampling: object) -> tuple[FloatArray, FloatArray]:
         if self.deadly:
             os._exit(1)
         raise ArithmeticError("of another library")
