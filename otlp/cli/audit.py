@@ -185,10 +185,11 @@ def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -
     if vocab_size is not None and not made_up:
         raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
     for_logits = [settings[name] for name in ("draft_temperature", "top_p", *SAMPLING)]
+    for_logits.append(settings["whole_draft"] or None)
     if made_up and (settings["temperature"] != 1.0 or any(one is not None for one in for_logits)):
         raise click.UsageError(
-            "--temperature, --draft-temperature, --top-p and --sampling-... are for logits: add "
-            "--row, and --capture if it is not the built-in one"
+            "--temperature, --draft-temperature, --top-p, --sampling-... and --whole-draft are for "
+            "logits: add --row, and --capture if it is not the built-in one"
         )
 
 
@@ -201,7 +202,8 @@ def _audited(rule: str | None, program: str | None, uniforms: int, length: int |
     if length is not None:
         with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
         options.refuse_given(
-            with_paths | {"top_k", "top_p", *SAMPLING}, "--length takes made-up models"
+            with_paths | {"top_k", "top_p", "whole_draft", *SAMPLING},
+            "--length takes made-up models",
         )
     return str(rule or program)
 

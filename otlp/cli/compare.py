@@ -90,7 +90,7 @@ def command(
     chosen = ChosenRows.spread(capture, rows)
     for name in ("top_k", "sampling_top_k"):
         chosen.capture.check_top_k(cut[name], name)
-    same = {name: cut[name] for name in ("draft_temperature", "top_p", *SAMPLING)}
+    same = {name: cut[name] for name in ("draft_temperature", "top_p", "whole_draft", *SAMPLING)}
     solvers, own = parted(rules)
     where_and_what = n, (cut["temperature"],), (cut["top_k"],), schemes, solvers
     grid = Grid(*where_and_what, **same, time_limit=time_limit)

@@ -257,6 +257,7 @@ class Capture(ReadOnly):
         sampling_top_k: int | None = None,
         sampling_top_p: float | None = None,
         sampling_min_p: float | None = None,
+        whole_draft: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Turn one row into the target and the draft distribution.
 
@@ -278,6 +279,8 @@ class Capture(ReadOnly):
         sampling_top_k, sampling_top_p, sampling_min_p : optional
             As the models are served: both are cut by top-k, then by top-p, then by min-p, before
             the draft's own cuts.  See `otlp.data.sampling_cuts.SamplingCuts`.
+        whole_draft : bool
+            They cut the target alone, and the draft is only cut by `top_k` and `top_p`.
 
         Returns
         -------
@@ -305,8 +308,9 @@ class Capture(ReadOnly):
         """
         self._check_row(row)
         own = temperature if draft_temperature is None else draft_temperature
-        both = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
-        p, q, _ = self._known(row, temperature, own, both, SamplingCuts(top_k, top_p))
+        served = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
+        both = SamplingCuts() if whole_draft else served
+        p, q, _ = self._known(row, temperature, own, served, (both, SamplingCuts(top_k, top_p)))
         return p, q
 
     @property
@@ -344,6 +348,7 @@ class Capture(ReadOnly):
         sampling_top_k: int | None = None,
         sampling_top_p: float | None = None,
         sampling_min_p: float | None = None,
+        whole_draft: bool = False,
     ) -> float:
         """By how much the row as it was before a cut may be accepted more often.
 
@@ -352,8 +357,9 @@ class Capture(ReadOnly):
 
         Parameters
         ----------
-        row, temperature, draft_temperature, top_k, top_p, sampling_top_k, sampling_top_p, \
-        sampling_min_p
+        row, temperature, draft_temperature, top_k, top_p
+            As in `distributions`.
+        sampling_top_k, sampling_top_p, sampling_min_p, whole_draft
             As in `distributions`.
 
         Returns
@@ -370,16 +376,24 @@ class Capture(ReadOnly):
         own = temperature if draft_temperature is None else draft_temperature
         if self.kept is None:
             return 0.0
-        both = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
-        return self._known(row, temperature, own, both, SamplingCuts(top_k, top_p))[2]
+        served = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
+        both = SamplingCuts() if whole_draft else served
+        return self._known(row, temperature, own, served, (both, SamplingCuts(top_k, top_p)))[2]
 
     def _known(
-        self, row: int, temperature: float, own: float, both: SamplingCuts, drafts: SamplingCuts
+        self,
+        row: int,
+        temperature: float,
+        own: float,
+        served: SamplingCuts,
+        of_draft: tuple[SamplingCuts, SamplingCuts],
     ) -> tuple[FloatArray, FloatArray, float]:
         """Target, draft (at its own temperature), and how much more the target may have on it."""
         p = self._softmax("target_logits", row, temperature)
         q = self._softmax("draft_logits", row, own)
-        return both.cut(p), drafts.cut(both.cut(q)), 0.0
+        for cuts in of_draft:
+            q = cuts.cut(q)
+        return served.cut(p), q, 0.0
 
     def _logits(self, name: str, row: int) -> LogitArray:
         logits = getattr(self, name)

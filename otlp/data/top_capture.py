@@ -81,14 +81,20 @@ class TopCapture(Capture):
         return self._top("draft_logits").k
 
     def _known(
-        self, row: int, temperature: float, own: float, both: SamplingCuts, drafts: SamplingCuts
+        self,
+        row: int,
+        temperature: float,
+        own: float,
+        served: SamplingCuts,
+        of_draft: tuple[SamplingCuts, SamplingCuts],
     ) -> tuple[FloatArray, FloatArray, float]:
-        self.check_top_k(drafts.top_k)
-        self.check_top_k(both.top_k, "sampling_top_k")
+        self.check_top_k(of_draft[1].top_k)
+        self.check_top_k(served.top_k, "sampling_top_k")
         q = np.zeros(self.vocab_size)
         draft = self._top("draft_logits").row(row)
         q[draft.ids] = softmax(draft.logs, own)
-        q = drafts.cut(both.cut(q))
+        for cuts in of_draft:
+            q = cuts.cut(q)
         target = self._top("target_logits").row(row)
         softmax(target.logs, temperature)  # which checks the temperature
         # relative to the likeliest token, so that no temperature is too low
@@ -96,8 +102,9 @@ class TopCapture(Capture):
         least, most = _rest(target, peak, temperature, self.vocab_size - 1 - target.ids.size)
         with np.errstate(over="ignore"):
             logs = (target.logs - peak) / float(temperature)
-        if both.any:
-            return self._served(target.ids, np.exp(logs), math.exp(least), math.exp(most), both, q)
+        if served.any:
+            rest = math.exp(least), math.exp(most)
+            return self._served(target.ids, np.exp(logs), *rest, served, q)
         largest = softmax(np.append(logs, most))  # with the rest at its largest
         p = np.zeros(self.vocab_size)
         p[target.ids], p[-1] = largest[:-1], largest[-1]

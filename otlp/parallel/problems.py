@@ -33,7 +33,9 @@ class RowProblems(Sequence[Problem]):
     drafts : str or callable
         "iid", "without-replacement", "greedy", "hub" or "independent" (see
         `otlp.drafts.by_name.SCHEMES`), or a function of q and n that makes a draft scheme.
-    temperature, draft_temperature, top_k, top_p, sampling_top_k, sampling_top_p, sampling_min_p
+    temperature, draft_temperature, top_k, top_p
+        See `Capture.distributions`.
+    sampling_top_k, sampling_top_p, sampling_min_p, whole_draft
         See `Capture.distributions`.
 
     Raises
@@ -51,6 +53,7 @@ class RowProblems(Sequence[Problem]):
     sampling_top_k: int | None = None
     sampling_top_p: float | None = None
     sampling_min_p: float | None = None
+    whole_draft: bool = False
 
     def __post_init__(self) -> None:
         """Check what no row can change."""
@@ -108,6 +111,7 @@ class RowProblems(Sequence[Problem]):
             self.sampling_top_k,
             self.sampling_top_p,
             self.sampling_min_p,
+            self.whole_draft,
         )
         return Problem(target, make_scheme(self.drafts, draft, self.n))
 

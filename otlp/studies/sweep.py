@@ -65,6 +65,8 @@ class Grid:
         measured.
     draft_temperature, top_p, sampling_top_k, sampling_top_p, sampling_min_p : float, optional
         The same everywhere; see `otlp.captures.Capture.distributions`.
+    whole_draft : bool
+        Likewise.
     time_limit : float
         Seconds a solve, for solvers that have such an option.
 
@@ -84,6 +86,7 @@ class Grid:
     sampling_top_k: int | None = None
     sampling_top_p: float | None = None
     sampling_min_p: float | None = None
+    whole_draft: bool = False
     time_limit: float = 10.0
 
     def __post_init__(self) -> None:
@@ -103,7 +106,10 @@ class Grid:
             object.__setattr__(self, name, tuple(dict.fromkeys(map(checked, values))))
         if self.draft_temperature is not None:
             object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
-        for cuts in (SamplingCuts(None, self.top_p), SamplingCuts(*self.sampling.values())):
+        for cuts in (
+            SamplingCuts(None, self.top_p),
+            SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p),
+        ):
             cuts.cut(np.ones(1))
         if not real_number(self.time_limit, "time_limit") > 0.0:
             raise InvalidInputError(f"time_limit is {self.time_limit!r}: it must be above 0")
@@ -111,7 +117,7 @@ class Grid:
     @property
     def sampling(self) -> dict[str, Any]:
         """The cuts of both models, by name, for `otlp.captures.Capture.distributions`."""
-        return {name: getattr(self, name) for name in SAMPLING}
+        return {name: getattr(self, name) for name in (*SAMPLING, "whole_draft")}
 
     @property
     def settings(self) -> tuple[SweepSetting, ...]:

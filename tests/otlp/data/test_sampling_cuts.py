@@ -118,6 +118,20 @@ def test_rules_stay_lossless_where_cuts_leave_the_draft_beside_the_target(rule: 
             assert solution.acceptance == 0.0
 
 
+def test_the_draft_may_be_left_whole() -> None:
+    capture = otlp.captures.builtin()
+    asked = {"sampling_top_k": 20, "sampling_min_p": 0.05, "whole_draft": True}
+    p, q = capture.distributions(3, 0.7, top_p=0.9, **asked)
+    assert (p == capture.distributions(3, 0.7, sampling_top_k=20, sampling_min_p=0.05)[0]).all()
+    assert (q == capture.distributions(3, 0.7, top_p=0.9)[1]).all()
+    whole = capture.distributions(3, 0.7, **asked)[1]
+    assert (whole > 0).sum() > 20
+    said = done("solve", "--row", 3, "--temperature", 0.7, "--sampling-top-k", 20, "--whole-draft")
+    p, q = capture.distributions(3, 0.7, sampling_top_k=20, whole_draft=True)
+    assert f"{otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2))):.10f}"[:10] in said
+    assert "--whole-draft are for logits" in refused("audit", "naive", "--whole-draft")
+
+
 def test_commands_cut_both_models() -> None:
     cut = ("--temperature", 0.7, "--sampling-top-k", 20, "--sampling-top-p", 0.95)
     capture = otlp.captures.builtin()
