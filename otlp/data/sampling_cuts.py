@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from otlp.distribution import FloatArray, min_p, top_k, top_p
 
 SAMPLING = "sampling_top_k", "sampling_top_p", "sampling_min_p"
@@ -24,25 +26,27 @@ class SamplingCuts:
         Then keep the fewest likeliest tokens whose mass reaches this.
     min_p : float, optional
         Then keep the tokens that are at least so likely in units of the likeliest.
+
+    Raises
+    ------
+    InvalidInputError
+        If k is below 1, top-p not in (0, 1], or min-p not in [0, 1].
     """
 
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
 
+    def __post_init__(self) -> None:
+        self.cut(np.ones(1))
+
     @property
     def any(self) -> bool:
         """Whether something is cut."""
-        return (self.top_k, self.top_p or 1.0, self.min_p or 0.0) != (None, 1.0, 0.0)
+        return self.top_k is not None or self.top_p not in (None, 1.0) or bool(self.min_p)
 
     def cut(self, probabilities: FloatArray) -> FloatArray:
-        """Cut a vector of shape (V,); O(V log V).
-
-        Raises
-        ------
-        InvalidInputError
-            If k is below 1, top-p not in (0, 1], or min-p not in [0, 1].
-        """
+        """Cut a vector of shape (V,); O(V log V)."""
         found = probabilities
         if self.top_k is not None:
             found = top_k(found, self.top_k)

@@ -66,8 +66,8 @@ class RowProblems(Sequence[Problem]):
         one = np.ones(1)
         for temperature in (self.temperature, self.draft_temperature):
             softmax(one, 1.0 if temperature is None else temperature)
-        SamplingCuts(self.top_k, self.top_p).cut(one)
-        SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p).cut(one)
+        SamplingCuts(self.top_k, self.top_p)
+        SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p)
 
     @property
     @abstractmethod

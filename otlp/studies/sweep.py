@@ -106,11 +106,9 @@ class Grid:
             object.__setattr__(self, name, tuple(dict.fromkeys(map(checked, values))))
         if self.draft_temperature is not None:
             object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
-        for cuts in (
-            SamplingCuts(None, self.top_p),
-            SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p),
-        ):
-            cuts.cut(np.ones(1))
+        # which check them
+        SamplingCuts(None, self.top_p)
+        SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p)
         if not real_number(self.time_limit, "time_limit") > 0.0:
             raise InvalidInputError(f"time_limit is {self.time_limit!r}: it must be above 0")
 

@@ -148,6 +148,7 @@ def test_commands_cut_both_models() -> None:
         ("solve", "--sampling-min-p", 1.5),
         ("sweep", "--rows", 1, "--sampling-top-p", 0),
         ("solve", "--sampling-top-k", 5_000),
+        ("solve", "--sampling-top-p", 0, "--whole-draft"),
         ("audit", "naive", "--sampling-top-k", 5),
         ("audit", "mine.py:rule", "--length", 2, "--sampling-min-p", 0.5),
     ):
