@@ -1,8 +1,8 @@
-"""How an audit is made: sample size, false-alarm rate, limits; and the random numbers of one."""
+"""Settings of an audit: sample size, false-alarm rate and limits; and what one run adds to them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,10 +64,16 @@ class AuditSettings:
         check_number("tolerance", self.tolerance, lambda x: 0.0 <= x < 2**63, "be a number >= 0")
         object.__setattr__(self, "tolerance", float(self.tolerance))
 
+    def filled(self, usual: int) -> AuditSettings:
+        """Return the settings with a usual number of samples and paths where they have none."""
+        samples = usual if self.samples is None else self.samples
+        max_paths = usual if self.max_paths is None else self.max_paths
+        return replace(self, samples=samples, max_paths=max_paths)
+
 
 @dataclass(frozen=True)
 class AuditRun:
-    """What one audit is made with: settings that are filled in, random numbers, and who is told.
+    """The settings of one audit, its random numbers, and the function that is told its progress.
 
     Attributes
     ----------
@@ -79,10 +85,10 @@ class AuditRun:
     """
 
     samples: int
-    max_paths: int
     false_alarm_rate: float
     confidence: float
     tolerance: float
+    max_paths: int
     rng: np.random.Generator
     progress: Progress
 
@@ -90,34 +96,11 @@ class AuditRun:
 def run_with(
     settings: AuditSettings, usual: int, rng: np.random.Generator | None, progress: Progress
 ) -> AuditRun:
-    """Fill in the arguments of an audit.
-
-    Parameters
-    ----------
-    settings : AuditSettings
-    usual : int
-        Samples and paths, where the settings leave them open.
-    rng : numpy.random.Generator, optional
-        By default ``numpy.random.default_rng(0)``.
-    progress : callable
-
-    Raises
-    ------
-    InvalidInputError
-        If one of them has the wrong type.
-    """
+    """Join the arguments of an audit, and refuse those of a wrong type; see `AuditRun`."""
     is_a(settings, AuditSettings, "settings")
     rng = np.random.default_rng(0) if rng is None else rng
     if not isinstance(rng, np.random.Generator):
         raise InvalidInputError(f"rng is a {type(rng).__name__}: pass a numpy.random.Generator")
     if not callable(progress):
         raise InvalidInputError(f"progress is a {type(progress).__name__}: pass a callable")
-    return AuditRun(
-        usual if settings.samples is None else settings.samples,
-        usual if settings.max_paths is None else settings.max_paths,
-        settings.false_alarm_rate,
-        settings.confidence,
-        settings.tolerance,
-        rng,
-        progress,
-    )
+    return AuditRun(**vars(settings.filled(usual)), rng=rng, progress=progress)

@@ -42,8 +42,8 @@ def verify_requests(
     draft : Tensor, shape (T, V), or None
         Those that the tokens were sampled from; None where each was certain, as by n-grams.
     draft_tokens : Tensor of int, shape (T,)
-        The paths, one behind the other.  A path ends at a token `PADDING`; what is behind is not
-        looked at.
+        The paths, one behind the other.  A path ends at a token `PADDING`; the tokens
+        behind it are ignored.
     cu_num_draft_tokens : Tensor of int, shape (B,)
         How many tokens are drafted for the requests up to each, itself included; the last is T.
     generator : torch.Generator, Tensor or None
@@ -88,19 +88,19 @@ def verify_requests(
     check_tokens(cu_num_draft_tokens, "cu_num_draft_tokens", "B")
     drafted, batch = len(draft_tokens), len(cu_num_draft_tokens)
     _check_form(target, draft, drafted, batch)
-    given = {"target": target, "draft_tokens": draft_tokens}
-    given |= {"cu_num_draft_tokens": cu_num_draft_tokens}
-    check_devices(**(given if draft is None else given | {"draft": draft}))
+    given = {"draft_tokens": draft_tokens, "cu_num_draft_tokens": cu_num_draft_tokens}
+    check_devices(target=target, **given, **({} if draft is None else {"draft": draft}))
     tokens, ends = draft_tokens.long(), cu_num_draft_tokens.long()
     starts = torch.nn.functional.pad(ends, (1, 0))[:-1]
     counts = ends - starts
-    if reads_values(validate, target):
+    looks = reads_values(validate, target)
+    if looks:
         _check_counts(counts, ends, drafted)
     if max_spec_len is None:
         longest = int(counts.max()) if batch else 0
     else:
         longest = whole_number(max_spec_len, "max_spec_len", 0)
-    if reads_values(validate, target):
+    if looks:
         if batch and int(counts.max()) > longest:
             raise InvalidInputError(
                 f"max_spec_len is {longest}, and a request has {int(counts.max())} drafted tokens"

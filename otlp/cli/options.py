@@ -353,7 +353,7 @@ served_options = several(
     _option("--sampling-top-p", float, _SAMPLING_TOP_P, callback=_or_none(1.0))(1.0),
     _option("--sampling-min-p", float, _SAMPLING_MIN_P, callback=_or_none(0.0))(0.0),
     click.option(
-        "--whole-draft", is_flag=True, help="Let --sampling-... cut the target and not the draft."
+        "--whole-draft", is_flag=True, help="Cut the target alone by the --sampling- options."
     ),
 )
 """The same for rows of captures, None for what cuts nothing."""

@@ -277,10 +277,10 @@ class Capture(ReadOnly):
             Keep the smallest set of likeliest tokens of the draft whose mass reaches `top_p`,
             ties likewise. With `top_k` too, the mass is that after the top-k cut.
         sampling_top_k, sampling_top_p, sampling_min_p : optional
-            As the models are served: both are cut by top-k, then by top-p, then by min-p, before
-            the draft's own cuts.  See `otlp.data.sampling_cuts.SamplingCuts`.
+            Cut both models as they are served: by top-k, then by top-p, then by min-p.  The draft's
+            own cuts follow.  See `otlp.data.sampling_cuts.SamplingCuts`.
         whole_draft : bool
-            They cut the target alone, and the draft is only cut by `top_k` and `top_p`.
+            Apply these cuts to the target alone.  The draft is cut by `top_k` and `top_p` only.
 
         Returns
         -------

@@ -16,7 +16,8 @@ SAMPLING = "sampling_top_k", "sampling_top_p", "sampling_min_p"
 class SamplingCuts:
     """Cuts of a distribution after its temperature, in the order of transformers.
 
-    vLLM applies min-p first: the tokens kept are the same but where both top-p and min-p cut.
+    vLLM applies min-p first.  The two orders keep different tokens only where both top-p and min-p
+    cut.
 
     Parameters
     ----------

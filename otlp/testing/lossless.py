@@ -7,7 +7,6 @@ through the same audit first, and must fail it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any, TypeAlias
 
@@ -108,11 +107,7 @@ def assert_lossless(
     """
     of_rounds = {"sampler": sampler, "drafter": drafter, "batch": batch}
     sizes = _checked(rule, drafts, vocab_sizes, dtypes, least_error, of_rounds)
-    settings = replace(
-        settings,
-        samples=OF_ROUNDS if settings.samples is None else settings.samples,
-        max_paths=OF_ROUNDS if settings.max_paths is None else settings.max_paths,
-    )
+    settings = settings.filled(OF_ROUNDS)
     judged = partial(_judged, drafts=drafts, seed=seed, of_rounds=of_rounds, settings=settings)
     grid = list(_grid(sizes, dtypes))
     control = judged(_spoiled(rule, least_error, drafts, batch), grid[0])

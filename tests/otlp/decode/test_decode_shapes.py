@@ -265,6 +265,8 @@ def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
         lambda: Sampling(temperature=-1.0),
         lambda: Sampling(top_k=0),
         lambda: Sampling(top_p=0.0),
+        lambda: Sampling(min_p=1.5),
+        lambda: Sampling(min_p=-0.1),
         lambda: TabularModel([]),
         lambda: TabularModel([[0.5, 0.5], [0.5, 0.5]]),
         lambda: mixed_tree([]),

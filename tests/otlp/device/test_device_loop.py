@@ -332,7 +332,8 @@ def test_plain_decoding_is_a_draft_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "sampling", [Sampling(0.0), Sampling(0.7, 5, 0.9), Sampling(1.3, None, 0.5)]
+    "sampling",
+    [Sampling(0.0), Sampling(0.7, 5, 0.9), Sampling(1.3, None, 0.5), Sampling(0.9, 9, 0.9, 0.1)],
 )
 def test_laws_are_those_of_the_sampling(sampling: Sampling) -> None:
     logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3
