@@ -147,8 +147,9 @@ def test_what_is_behind_padding_is_not_looked_at() -> None:
 
 def test_longer_paths_than_are_asked_for_are_cut_where_nothing_is_checked() -> None:
     target, draft, tokens, ends = models(6, torch.float64, 4, (3, 2))
+    target[[0, 1, 2, 4, 5]] = draft  # so that all is accepted
     for most in (0, 1, 2):
         given = {"max_spec_len": most, "validate": False}
         found = batched.verify_requests(target, draft, tokens, ends, **given)
-        assert found.tokens.shape == (2, most + 1) and (found.accepted <= most).all()
+        assert found.tokens.shape == (2, most + 1) and found.accepted.tolist() == [most, most]
         assert (found.tokens.gather(1, found.accepted[:, None]) >= 0).all()

@@ -15,7 +15,7 @@ from otlp.data.sampling_cuts import SAMPLING, SamplingCuts
 from otlp.distribution import min_p
 from otlp.errors import InvalidInputError
 from tests.otlp.cli.command import done, refused
-from tests.otlp.data.test_top_capture import ROUNDING, drawn, schemes
+from tests.otlp.data.test_top_capture import ROUNDING, drawn, make, schemes
 
 CUTS = st.fixed_dictionaries(
     {
@@ -97,6 +97,33 @@ def test_rows_of_which_some_tokens_were_kept_are_exact_or_bounded(
         known = otlp.optimal_acceptance(otlp.Problem(p, kind(q, scheme.n)))
         slack = 3.0 * ROUNDING / temperature
         assert known - slack <= best <= known + more + slack
+
+
+@pytest.mark.parametrize(
+    "row", [[0.4, 0.3, 0.2, 0.1], [0.25, 0.25, 0.25, 0.25], [0.9, 0.05, 0.04, 0.01]]
+)
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_what_reaches_beyond_the_tokens_that_were_kept(
+    row: list[float], temperature: float
+) -> None:
+    """A nucleus, and tokens that are likely enough, may be among those that were not kept."""
+    whole = make([np.log(row)], [np.log(row[::-1])])
+    beyond = 0
+    for kept in (1, 2, 3, 4):
+        top = keep_top(whole, kept)
+        for share in (0.2, 0.5, 0.72, 0.91, 0.97, 1.0):
+            for least in (0.0, 0.05, 0.3, 0.6):
+                cuts = {"sampling_top_p": share, "sampling_min_p": least}
+                asked = {"temperature": temperature, "whole_draft": True, **cuts}
+                p, q = top.distributions(0, **asked)
+                target, _ = whole.distributions(0, **asked)
+                more = top.truncation(0, **asked)
+                assert (p[:-1] <= target + ROUNDING).all() and p.sum() == pytest.approx(1.0)
+                known = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
+                best = otlp.optimal_acceptance(otlp.Problem(target, otlp.IID(q[:-1], 2)))
+                assert known - ROUNDING <= best <= known + more + ROUNDING
+                beyond += bool((target[np.argsort(row)[::-1][kept:]] > 0.0).any())
+    assert beyond
 
 
 @pytest.mark.parametrize("rule", ["martingale", "k-seq", "recursive-rejection", "naive"])
