@@ -21,6 +21,7 @@ COMMANDS = {
     "cascade": "Measure speculative cascades: quality against cost over the threshold.",
     "capture": "Write the logits that two models meet while decoding.",
     "info": "Describe a capture file.",
+    "report": "Write one page that says what a draft is worth.",
     "lab": "Experiments, without a promise: trees, tuning, audits of engines and servers.",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from otlp.cli.output import console, note, progress, show, table
@@ -37,15 +37,20 @@ def measure_all(
                 yield rule, one
 
 
-def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:
-    """Print a table for each panel: a line a rule, a column for each value of an axis."""
+def print_points(
+    points: Sequence[SweepPoint], over: str, cell: Cell, without: Collection[str] = ()
+) -> None:
+    """Print a table for each panel: a line a rule, a column for each value of an axis.
+
+    Rules of `without` have no line.
+    """
     for label, panel in by_panel(points, over).items():
         console.print(f"\n{label}")
         values = list(dict.fromkeys(getattr(point.setting, over) for point in panel))
         name = over.replace("_", "-")
         made = table("rule", *(f"{name} = {'V' if value is None else value}" for value in values))
         found = {(point.rule, getattr(point.setting, over)): point for point in panel}
-        for rule in dict.fromkeys(point.rule for point in panel):
+        for rule in dict.fromkeys(point.rule for point in panel if point.rule not in without):
             cells = [
                 cell(found[rule, value], found[OPTIMUM, value]) if found[rule, value].rows else "-"
                 for value in values

@@ -28,6 +28,16 @@ class CaptureFile:
         """The path, or "built-in"."""
         return self.path or "built-in"
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How a command line names the file; nothing for the built-in capture."""
+        path = self.path
+        if path is None:
+            return ()
+        safe = f"./{path}" if path.startswith("-") else path
+        flags = {"--logits": self.logits, "--pad-vocabulary": self.pad_vocabulary}
+        return (safe, *(flag for flag, given in flags.items() if given))
+
     def open(self) -> Capture:
         """Load a capture, or pairs of p and q by the ending of the file.
 
@@ -59,6 +69,19 @@ class CaptureFile:
             )
 
 
+pair_file_options = several(
+    click.option(
+        "--logits", is_flag=True, help="FILE (.npz, .npy, .csv) holds logits, not p and q."
+    ),
+    click.option(
+        "--pad-vocabulary",
+        is_flag=True,
+        help="Tokens beyond the shorter vocabulary of FILE have probability 0 in both models.",
+    ),
+)
+"""How a file of pairs of p and q is read."""
+
+
 def _with_pairs(file: Decorator) -> Decorator:
     """Add the parameter `capture` and the options of files of pairs, passed as one object."""
 
@@ -69,18 +92,7 @@ def _with_pairs(file: Decorator) -> Decorator:
         ) -> Any:
             return command(capture=CaptureFile(capture, logits, pad_vocabulary), **others)
 
-        return several(
-            file,
-            click.option(
-                "--logits", is_flag=True, help="FILE (.npz, .npy, .csv) holds logits, not p and q."
-            ),
-            click.option(
-                "--pad-vocabulary",
-                is_flag=True,
-                help="Tokens beyond the shorter vocabulary of FILE have probability 0 in both "
-                "models.",
-            ),
-        )(with_file)
+        return several(file, pair_file_options)(with_file)
 
     return decorate
 

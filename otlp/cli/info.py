@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, facts, progress, write_result
+from otlp.cli.output import console, facts, progress, show, table, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.data.spread_rows import spread_rows
-from otlp.distribution import entropy
-
-SAMPLE_ROWS = 100
+from otlp.studies.figures import draw_overlap
+from otlp.studies.overlap import OverlapGroup, Place, measure_overlaps
 
 
 @click.command(
@@ -23,24 +25,30 @@ SAMPLE_ROWS = 100
 Examples:
   otlp info                        the built-in capture
   otlp info mine.safetensors       one that `otlp capture` wrote
+  otlp info mine.safetensors --rows 1000 --figure overlap.svg
 """
 )
 @capture_argument
+@options.rows_option(100)
 @options.json_option("Write the description to a file.")
-def command(capture: CaptureFile, json_path: Path | None) -> None:
-    """Describe a capture: where its logits come from, and what they are like."""
+@options.figure_option("Draw the overlap by entropy, position and passage.")
+def command(
+    capture: CaptureFile, rows: int, json_path: Path | None, figure_path: Path | None
+) -> None:
+    """Describe a capture: the source of its logits, and the overlap of draft and target.
+
+    The overlap is the sum of min(p, q) at temperature 1: the acceptance rate of one draft token.
+    Means have 95% intervals over the passages of the capture. The rows of lowest and highest
+    overlap are shown with the end of their text.
+    """
     data = capture.open()
-    described = ChosenRows(
-        capture.path, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else []
-    )
-    rows = described.numbers
-    found = []
-    with progress("reading rows", len(rows)) as step:
-        for row in rows:
-            p, q = data.distributions(row)
-            found.append((entropy(p), entropy(q), np.minimum(p, q).sum()))
-            step()
-    target, draft, overlap = np.reshape(found, (-1, 3)).T.tolist()
+    described = ChosenRows(capture.path, data, spread_rows(len(data), rows) if len(data) else [])
+    with progress("reading rows", len(described.numbers)) as step:
+        found = measure_overlaps(data, described.numbers, step)
+    target, draft = found.target_entropy.tolist(), found.draft_entropy.tolist()
+    overlap = found.overlap.tolist()
+    groups = list(found.groups()) if overlap else []
+    lowest, highest = found.places()
     left_open = described.truncations() if data.kept is not None else []
     content: dict[str, Any] = {
         **described.source,
@@ -51,14 +59,19 @@ def command(capture: CaptureFile, json_path: Path | None) -> None:
         "vocab_size": data.vocab_size - (data.kept is not None),
         "stored_as": data.dtype if data.kept is None else None,
         "kept_tokens": data.kept,
-        "described_rows": len(rows),
+        "described_rows": len(described.numbers),
         "row_choice": described.choice,
         "target_entropy_nats": _quantiles(target),
         "draft_entropy_nats": _quantiles(draft),
         "acceptance_of_one_draft": _quantiles(overlap),
         "left_open": _quantiles(left_open),
+        "overlap": [group.record() for group in groups],
+        "lowest_overlap": [asdict(place) for place in lowest],
+        "highest_overlap": [asdict(place) for place in highest],
     }
     write_result(json_path, "info", content)
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_overlap(path, groups, described.title))
     printed = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
         "target": data.target_model,
@@ -74,8 +87,43 @@ def command(capture: CaptureFile, json_path: Path | None) -> None:
         "note": data.note,
     }
     facts(capture.path or "the built-in capture", printed)
-    if len(data) > SAMPLE_ROWS:
+    if len(data) > len(described.numbers):
         console.print(f"Median [10%, 90%] of {described.choice}.")
+    if groups:
+        console.print()
+        show(_table(groups))
+    for name, places in {"lowest": lowest, "highest": highest}.items():
+        if places:
+            console.print(f"\nRows of {name} overlap\n")
+            show(_places(places))
+
+
+def _places(places: Sequence[Place]) -> Table:
+    """Build a table of rows and their texts."""
+    made = table("row", "overlap", "entropy", "the text ends with", "and goes on with")
+    made.columns[3].justify = made.columns[4].justify = "left"
+    for one in places:
+        goes_on = repr(one.continuation) if one.continuation else "unknown"
+        numbers = f"{one.overlap:.4f}", f"{one.target_entropy:.2f}"
+        made.add_row(str(one.row), *numbers, _end(one.text) or "unknown", goes_on)
+    return made
+
+
+def _end(words: str) -> str:
+    """The end of a text, on one line."""
+    line = " ".join(words.split())
+    return line if len(line) < 50 else f"...{line[-47:]}"
+
+
+def _table(groups: Sequence[OverlapGroup]) -> Table:
+    """Build a table of the mean overlap: a line a group."""
+    made = table("overlap by", "group", "rows", "mean")
+    made.columns[1].justify, by = "left", ""
+    for one in groups:
+        words = one.by if one.by != by else ""
+        made.add_row(words, _end(one.label), f"{one.rows:,}", one.overlap.show(4))
+        by = one.by
+    return made
 
 
 def _quantiles(values: list[float]) -> list[float] | None:

@@ -341,15 +341,22 @@ _SAMPLING_TOP_P = "Then cut both to their top-p nucleus; 1 keeps all."
 _SAMPLING_MIN_P = "Then keep tokens at least so likely, as a share of the likeliest; 0 keeps all."
 _top_k_of_both = _option(
     "--sampling-top-k", click.IntRange(0), _SAMPLING_TOP_K, 0, callback=_or_none(0)
-)()
-sampling_options = several(
-    _top_k_of_both,
-    _option("--sampling-top-p", float, _SAMPLING_TOP_P)(1.0),
-    _option("--sampling-min-p", float, _SAMPLING_MIN_P)(0.0),
 )
+
+
+def sampling_options_of(top_k: int, top_p: float) -> Decorator:
+    """Add the cuts of both models for `Sampling`, with defaults."""
+    return several(
+        _top_k_of_both(top_k),
+        _option("--sampling-top-p", float, _SAMPLING_TOP_P)(top_p),
+        _option("--sampling-min-p", float, _SAMPLING_MIN_P)(0.0),
+    )
+
+
+sampling_options = sampling_options_of(0, 1.0)
 """The cuts of both models: the distribution that is decoded from, for `Sampling`."""
 served_options = several(
-    _top_k_of_both,
+    _top_k_of_both(0),
     _option("--sampling-top-p", float, _SAMPLING_TOP_P, callback=_or_none(1.0))(1.0),
     _option("--sampling-min-p", float, _SAMPLING_MIN_P, callback=_or_none(0.0))(0.0),
     click.option(

@@ -42,11 +42,22 @@ ENDLESS = 1_000_000
 class PlainConsole(Console):
     """Prints strings as they are: no markup, no emoji codes, no control characters."""
 
+    collected: list[Any] | None = None
+    """What is printed, where it is collected instead; see `collected`."""
+
     @property  # type: ignore[misc]
     def size(self) -> ConsoleDimensions:
         """Nothing is wrapped or cut where no terminal is, whatever `COLUMNS` says."""
         found = super().size
-        return found if self.is_terminal else found._replace(width=ENDLESS)
+        seen = self.is_terminal and self.collected is None
+        return found if seen else found._replace(width=ENDLESS)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, or collect what would be printed."""
+        if self.collected is None:
+            super().print(*objects, **options)
+        else:
+            self.collected += objects
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string that is printed, in a table too, passes here."""
@@ -58,6 +69,24 @@ class PlainConsole(Console):
 
 
 console = PlainConsole(highlight=False)
+
+
+@contextmanager
+def collected() -> Iterator[list[str | list[list[str]]]]:
+    """Collect what `console` would print: text, and tables as rows of cells, the heads first."""
+    found: list[str | list[list[str]]] = []
+    console.collected = []
+    try:
+        yield found
+        for one in console.collected:
+            if isinstance(one, Table):
+                cells = ([column.header, *column.cells] for column in one.columns)
+                found.append([list(map(str, row)) for row in zip(*cells, strict=True)])
+            elif str(one).strip():
+                found.append(str(one).strip())
+    finally:
+        console.collected = None
+
 
 PATIENCE = 20.0
 """Seconds that a command may be silent where no bar is seen."""

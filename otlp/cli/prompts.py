@@ -30,6 +30,20 @@ class Models:
     dtype: str
     limit: int | None
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options as a command line has them, without those that are left to the command."""
+        given = {
+            "--target": self.target,
+            "--draft": self.draft,
+            "--prompts": self.prompt_file,
+            "--device": None if self.device == "auto" else self.device,
+            "--dtype": None if self.dtype == "auto" else self.dtype,
+            "--limit": self.limit,
+        }
+        pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
+        return tuple(word for pair in pairs for word in pair)
+
     def said(self) -> dict[str, Any]:
         """What was chosen, for `write_result`."""
         return {

@@ -18,6 +18,7 @@ from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
 from otlp.errors import OTLPError
 from otlp.parallel.rows import CaptureRows, RowSource, SyntheticRows
+from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import AXES, SweepPoint, varying
 from otlp.studies.sweep import Grid, sweep
@@ -116,6 +117,7 @@ def command(
     axis = over.replace("-", "_") if over else varying(points)
     made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
     size = source.vocab_size
+    best = {point.setting: point for point in points if point.rule == OPTIMUM}
     content = {
         **(chosen.source if chosen else made_up),
         "seed": None if chosen else seed,
@@ -126,7 +128,7 @@ def command(
         "top_p": grid.top_p,
         **grid.sampling,
         "time_limit_seconds": grid.time_limit,
-        "points": [point.record() for point in points],
+        "points": [point.record(best[point.setting]) for point in points],
     }
     write_result(json_path, "sweep", content)
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
@@ -136,6 +138,9 @@ def command(
         write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
+    if len(grid.rules) > 0:
+        console.print("\nBelow the optimum, paired by passages")
+        print_points(points, axis, _gap, (OPTIMUM, BOUND))
     note("\n±: half of a 95% interval, passages being the independent units.")
     if chosen is not None:
         chosen.say_truncations(_left_open(chosen, grid))
@@ -156,6 +161,11 @@ def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
         with suppress(OTLPError):  # a row that cannot be used has its reason
             found.append(max(rows.capture.truncation(row, t, **cut) for t in grid.temperature))
     return found
+
+
+def _gap(point: SweepPoint, best: SweepPoint) -> str:
+    shown = point.below(best).show(4).replace(" ", "\n")
+    return "-" if shown == "nan" else shown.replace("-0.0000", "0.0000")
 
 
 def _cell(point: SweepPoint, _: SweepPoint) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,10 @@ def figure(
         yield canvas
         # without the date the same figure is the same file
         metadata = {"Date": None} if str(path).endswith(".svg") else None
-        canvas.savefig(path, dpi=200, metadata=metadata)
+        with warnings.catch_warnings():
+            # names of models and texts may be in any script; an SVG shows them nevertheless
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            canvas.savefig(path, dpi=200, metadata=metadata)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,31 @@ def estimate(mean: float, influence: FloatArray) -> Estimate:
     error = np.sqrt(n / (n - 1) * np.sum(influence**2))
     half = float(scipy.special.stdtrit(n - 1, 0.975) * error)
     return Estimate(float(mean), float(mean - half), float(mean + half))
+
+
+def mean_over_units(values: FloatArray, units: IntArray) -> tuple[Estimate, int]:
+    """Estimate the mean of values that belong to units, such as the rows of passages.
+
+    Parameters
+    ----------
+    values : ndarray, shape (rows,)
+        NaN where there is no value: such a row is left out.
+    units : ndarray of int, shape (rows,)
+        The unit of each row.
+
+    Returns
+    -------
+    mean : Estimate
+    rows : int
+        The number of rows that have a value.
+    """
+    applied = ~np.isnan(values)
+    valid = values[applied]
+    mean = float(valid.mean()) if valid.size else float("nan")
+    places = np.unique(units[applied], return_inverse=True)[1]
+    influence = np.zeros(places.size and 1 + places.max())
+    np.add.at(influence, places, (valid - mean) / max(valid.size, 1))
+    return estimate(mean, influence), valid.size
 
 
 def ratio(tops: npt.NDArray[Any], bottoms: npt.NDArray[Any]) -> Estimate:

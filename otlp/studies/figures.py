@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otlp.errors import clean
+from otlp.errors import InvalidInputError, clean
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.names import short_names
+from otlp.studies.overlap import OverlapGroup
 from otlp.studies.points import AXES as SWEPT
 from otlp.studies.points import LOSSY, SweepPoint, by_panel
-from otlp.studies.style import NAMES, ONE_COLUMN, PRINT, TWO_COLUMNS, look
+from otlp.studies.style import BLUE, NAMES, ONE_COLUMN, PRINT, TWO_COLUMNS, look
 
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
     from otlp.studies.decoding import Measurement, Setting
+
+OVERLAP_WIDTH = 4.6
+"""Inches."""
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 
@@ -42,7 +46,10 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
                 if cell.partial:
                     axes.plot(*place, markerfacecolor="white", **style)
         axes.set_yscale("log")
+        least, most = axes.get_ylim()
         axes.yaxis.set_major_formatter("{x:g}")
+        # within a decade there may be no major tick at all
+        axes.yaxis.set_minor_formatter("{x:g}" if most < 10.0 * least else "")
         axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
         axes.set_ylabel("median ms a token, with certificate")
@@ -136,6 +143,35 @@ def _sweep_lines(
         values if numbers else range(len(values)),
         [f"{value:g}" if value is not None else "V" for value in values],
     )
+
+
+def draw_overlap(path: Path, groups: Sequence[OverlapGroup], title: str = "") -> None:
+    """Draw the mean overlap of each group of rows; bars are 95% intervals over passages.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    InvalidInputError
+        If there is no group.
+    """
+    if not groups:
+        raise InvalidInputError("groups must not be empty: a capture without rows has no overlap")
+    with figure(path, OVERLAP_WIDTH, 1.1 + 0.22 * len(groups), PRINT | NAMES) as canvas:
+        axes = canvas.subplots()
+        labels = []
+        for place, group in enumerate(groups):
+            mean, low, high = (group.overlap.mean, group.overlap.low, group.overlap.high)
+            bars = None if math.isnan(low) else [[mean - max(low, 0.0)], [min(high, 1.0) - mean]]
+            style = {"color": BLUE, "marker": "o", "capthick": 0.8, "elinewidth": 0.8}
+            axes.errorbar([mean], [place], xerr=bars, **style)
+            label = group.label if len(group.label) < 26 else f"...{group.label[-23:]}"
+            labels.append(" ".join(f"{group.by}: {clean(label)}".rstrip(": ").split()))
+        axes.set_yticks(range(len(groups)), labels)
+        axes.invert_yaxis()
+        axes.set_xlim(0.0, 1.0)
+        axes.set_xlabel("overlap, with 95% intervals over passages")
+        canvas.suptitle(fill(clean(title), 64), fontsize="medium")
 
 
 def _label(name: str, among: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.estimate import Estimate, estimate
+from otlp.studies.estimate import Estimate, mean_over_units
 
 PRECISION = 0.002
 """Half of the interval of a drawn mean acceptance that is enough."""
@@ -95,14 +95,14 @@ class SweepPoint:
         sampling_error: float = 0.0,
     ) -> SweepPoint:
         """Average over rows; NaN where the rule did not apply."""
-        found, size = _mean(acceptances, passages)
+        found, size = mean_over_units(acceptances, passages)
         partial = 0 < size < acceptances.size
         given = reason, partial, sampling_error, acceptances, passages
         return cls(setting, rule, found, size, *given)
 
     def below(self, best: SweepPoint) -> Estimate:
         """How far it is below another point: the mean over rows of both, paired by passages."""
-        return _mean(best.values - self.values, self.passages)[0]
+        return mean_over_units(best.values - self.values, self.passages)[0]
 
     @property
     def error(self) -> float:
@@ -110,22 +110,12 @@ class SweepPoint:
         over = (self.acceptance.high - self.acceptance.low) / 2.0
         return self.sampling_error or math.nan if math.isnan(over) else over
 
-    def record(self) -> dict[str, Any]:
-        """Everything about the point, as JSON takes it: the estimate as mean, low and high."""
+    def record(self, best: SweepPoint) -> dict[str, Any]:
+        """Everything about the point and the optimum of its setting, as JSON takes it."""
         found = asdict(self) | {"acceptance": self.acceptance.record()}
+        found["below_optimum"] = self.below(best).record()
         del found["values"], found["passages"]
         return {"row_count": found.pop("rows"), **found.pop("setting"), **found}
-
-
-def _mean(values: FloatArray, passages: IntArray) -> tuple[Estimate, int]:
-    """The mean over the rows that have a value, and how many these are."""
-    applied = ~np.isnan(values)
-    valid = values[applied]
-    mean = float(valid.mean()) if valid.size else math.nan
-    units = np.unique(passages[applied], return_inverse=True)[1]
-    influence = np.zeros(units.size and 1 + units.max())
-    np.add.at(influence, units, (valid - mean) / max(valid.size, 1))
-    return estimate(mean, influence), valid.size
 
 
 def varying(points: Sequence[SweepPoint]) -> str:

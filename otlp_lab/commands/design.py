@@ -23,6 +23,7 @@ from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.parallel.rows import CaptureRows
 from otlp.studies.capturing import DECODED
+from otlp_lab.commands.design_figure import draw_designs
 from otlp_lab.commands.target_texts import target_texts
 from otlp_lab.design import (
     FAMILIES,
@@ -32,7 +33,7 @@ from otlp_lab.design import (
     design,
     gather_statistics,
 )
-from otlp_lab.design.best_design import worth
+from otlp_lab.design.best_design import best_chain, worth
 from otlp_lab.design.gathering import passes
 from otlp_lab.design.text_renewal import WrittenText
 from otlp_lab.design.written_texts import captured_texts, long_texts
@@ -67,6 +68,7 @@ Examples:
     "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
 )
 @options.json_option("Write the designs to a file.")
+@options.figure_option("Draw tokens a call over the budget, a line a family.")
 def command(
     capture: CaptureFile,
     models: Models,
@@ -80,6 +82,7 @@ def command(
     draft_cost: float | None,
     node_cost: float | None,
     json_path: Path | None,
+    figure_path: Path | None,
 ) -> None:
     """Choose the draft tree that gives most tokens a target call, or a second.
 
@@ -135,18 +138,23 @@ def command(
         "text_tokens": statistics.tokens,
         "temperature": statistics.sampling.temperature,
         "budgets": [
-            {"nodes": budget, "designs": [_said(one, costs) for one in found]}
+            {"nodes": budget, "designs": [_said(one, costs, _chain(found)) for one in found]}
             for budget, found in zip(nodes, chosen, strict=True)
         ],
     }
     write_result(json_path, "design", content)
-    console.print(
+    pair_and_texts = (
         f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
-        f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}\n"
+        f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}"
     )
+    if figure_path:
+        by_budget = dict(zip(nodes, chosen, strict=True))
+        write_whole(figure_path, lambda path: draw_designs(path, by_budget, pair_and_texts))
+    console.print(f"{pair_and_texts}\n")
     show(_table(nodes, chosen, costs))
     note(
-        "\n*: the choice. Tokens a target call, ± the standard error over the texts"
+        "\n*: the choice. chain: the best single path; over it, with 95% intervals, paired by "
+        "texts. Tokens a target call, ± the standard error over the texts"
         + ("; and in the time of one target call." if costs else ".")
     )
     for budget, found in zip(nodes, chosen, strict=True):
@@ -156,15 +164,18 @@ def command(
         console.print(f"N = {budget}: {best}, {best.verification.name}{sharper}")
 
 
-def _said(one: Candidate, costs: CostCurve | None) -> dict[str, Any]:
+def _said(one: Candidate, costs: CostCurve | None, chain: Candidate | None) -> dict[str, Any]:
     """A design, for `write_result`."""
     return {
+        "over_chain": chain and one.over(chain).record(),
+        "chain": one.is_chain,
         "family": one.family,
         "candidate": str(one),
         "verification": one.verification.name,
         "draft_temperature": one.draft_temperature,
         "nodes": one.nodes,
         "length": one.drafting.length,
+        "depth": one.depth,
         "tokens_per_call": one.efficiency,
         "standard_error": one.error,
         "tokens_per_call_time": costs and costs.tokens_per_second(one),
@@ -247,18 +258,25 @@ def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenTex
 
 
 def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Candidate]:
-    """The best of each family that fits, the very best first."""
+    """The best of each family that fits, the very best first; the best single path is there."""
     fitting = {one.family for one in statistics.candidates if one.nodes <= nodes}
     if not fitting:
         design(statistics, nodes, costs=costs)  # says what fits
     families = [name for name in FAMILIES if name in fitting]
     found = [design(statistics, nodes, costs=costs, families=[name]) for name in families]
-    return sorted(found, key=lambda one: -worth(one, costs))
+    found.sort(key=lambda one: -worth(one, costs))
+    chain = best_chain(statistics, nodes, costs)
+    return found if chain is None or chain in found else [*found, chain]
 
 
 def _drawn(one: Candidate) -> str:
     own = one.draft_temperature
     return "" if own is None else f"{own:g}"
+
+
+def _chain(found: Sequence[Candidate]) -> Candidate | None:
+    """The single path among designs."""
+    return next((one for one in found if one.is_chain), None)
 
 
 def _table(
@@ -270,18 +288,21 @@ def _table(
         "nodes",
         "depth",
         "tokens\na call",
+        "over the\nchain",
         *(["in its\ntime"] if costs else []),
     )
     made = table("family", "N", *heads, "verification")
     for budget, found in zip(nodes, chosen, strict=True):
+        chain = _chain(found)
         for rank, one in enumerate(found):
             made.add_row(
-                f"{one.family}{'' if rank else ' *'}",
+                f"{'chain' if one.is_chain else one.family}{'' if rank else ' *'}",
                 str(budget),
                 *([_drawn(one)] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
                 f"{one.efficiency:.2f} ±{one.error:.2f}",
+                one.over(chain).show(3) if chain else "-",
                 *([f"{costs.tokens_per_second(one):.2f}"] if costs else []),
                 one.verification.name,
             )

@@ -126,6 +126,15 @@ def design(
     return max(fitting, key=lambda one: (worth(one, costs), -one.nodes))
 
 
+def best_chain(
+    statistics: Statistics, nodes: int, costs: CostCurve | None = None
+) -> Candidate | None:
+    """Choose the best single path of at most `nodes` tokens; None if there is none."""
+    chains = [one for one in statistics.candidates if one.is_chain]
+    fitting = [one for one in chains if one.nodes <= nodes]
+    return max(fitting, key=lambda one: (worth(one, costs), -one.nodes), default=None)
+
+
 def worth(one: Candidate, costs: CostCurve | None) -> float:
     """Tokens a target call, or with costs a second, to nine digits.
 

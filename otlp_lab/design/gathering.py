@@ -170,12 +170,13 @@ def _sampled(
     acceptance: list[float] = np.diff(mean_acceptance(texts, 0, min(most, 32))[0]).tolist()
     longest = min(length, most)
     worths = [_worths(text, longest) for text in texts]
+    drawn = [_drawn_chances(text) for text in texts]
     for paths in [k for k in PATHS if k <= most]:
         say(f"{paths} paths")
         longer = iid_paths(paths, longest)
         profiles = [tournament_profile(text, longer, longest) for text in texts]
         yield from _paths(profiles, paths, most)
-        yield from _deep(profiles, worths, texts, paths, longest, most)
+        yield from _deep(profiles, worths, drawn, paths, longest, most)
     for trunk, paths in _delays(most):
         say(f"{paths} paths after {trunk}")
         below = min((most - trunk) // paths, length - trunk)
@@ -275,7 +276,9 @@ def _candidate(
 ) -> Candidate:
     error = renewal.error
     return Candidate(
-        family, parameters, nodes, depth, renewal.efficiency, error if isfinite(error) else 0.0
+        *(family, parameters, nodes, depth, renewal.efficiency, error if isfinite(error) else 0.0),
+        tokens=renewal.tokens,
+        calls=renewal.calls,
     )
 
 
@@ -308,7 +311,7 @@ def _worths(text: WrittenText, length: int) -> FloatArray:
 def _deep(
     profiles: Sequence[FloatArray],
     worths: Sequence[FloatArray],
-    texts: Sequence[WrittenText],
+    drawn: Sequence[FloatArray],
     paths: int,
     length: int,
     most: int,
@@ -319,7 +322,7 @@ def _deep(
     stand for those along its own paths.
     """
     for threshold in THRESHOLDS:
-        nodes = paths * (1.0 + float(np.mean([_levels(t, length, threshold) for t in texts])))
+        nodes = paths * (1.0 + float(np.mean([_levels(one, length, threshold) for one in drawn])))
         if nodes > most:
             break
         cut = []
@@ -331,14 +334,16 @@ def _deep(
         yield _candidate("adaptive-depth", parameters, nodes, length, Renewal.of(cut))
 
 
-def _levels(text: WrittenText, length: int, threshold: float) -> float:
+def _drawn_chances(text: WrittenText) -> FloatArray:
+    """Draw tokens from the draft at each place, and return their q, shape (T, STAND_INS)."""
+    uniform = np.random.default_rng(0).random((len(text), STAND_INS))
+    pairs = zip(text.places, uniform, strict=True)
+    return np.stack([q[invert_cdf(np.cumsum(q), at)] for (_, _, q), at in pairs])
+
+
+def _levels(chances: FloatArray, length: int, threshold: float) -> float:
     """Mean number of tokens after the first of a path of adaptive depth."""
-    rng = np.random.default_rng(0)
-    starts = text.starts(length)
-    cumulative = np.cumsum(text.drafts, axis=1)
-    uniform = rng.random((len(text), STAND_INS))
-    drawn = np.stack([invert_cdf(row, at) for row, at in zip(cumulative, uniform, strict=True)])
-    chances = np.take_along_axis(text.drafts, drawn, axis=1)
+    starts = len(chances) - length
     worth, levels = np.ones((starts, STAND_INS)), 0.0
     for depth in range(length - 1):
         worth = worth * chances[depth : depth + starts]

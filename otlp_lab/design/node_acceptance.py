@@ -40,7 +40,7 @@ def mean_acceptance(texts: Iterable[WrittenText], certain: int, drawn: int) -> F
     total, places = np.zeros((certain + 1, drawn + 1)), 0
     draws = np.arange(1, drawn + 1)
     for text in texts:
-        for p, q in zip(text.targets, text.drafts, strict=True):
+        for _, p, q in text.places:
             places += 1
             top = top_tokens(q, certain)
             for sure in range(certain + 1):

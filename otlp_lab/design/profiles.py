@@ -103,8 +103,7 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
     def along(start: int) -> Iterator[float]:
         level: dict[tuple[Any, NodeState], float] = {(rule.root(), root): 1.0}
         for place in range(start, start + drafting.length):
-            q = text.drafts[place]
-            token, p = int(text.tokens[place]), text.targets[place]
+            token, p, q = text.places[place]
             deeper: defaultdict[tuple[Any, NodeState], float] = defaultdict(float)
             for (state, known), mass in level.items():
                 if state is None or known.score is None:

@@ -28,7 +28,7 @@ def acceptance_by_try(
     """Probability that recursive rejection without replacement accepts at each try: Sequoia's."""
     found, rows = np.zeros(count), 0
     for text in texts:
-        for p, q in zip(text.targets, text.drafts, strict=True):
+        for _, p, q in text.places:
             rows += 1
             for at, (chance, _, left, draft) in enumerate(_tries(p, q, 1.0, count, rng)):
                 found[at] += chance * float(np.minimum(left, draft).sum())
@@ -79,7 +79,7 @@ def rejection_profile(
     def along(start: int) -> Iterator[float]:
         level = [(0, 1.0, 1.0)]
         for place in range(start, start + drafting.length):
-            token, p, q = int(text.tokens[place]), text.targets[place], text.drafts[place]
+            token, p, q = text.places[place]
             deeper: list[tuple[int, float, float]] = []
             for slot, mass, weight in level:
                 below = drafting.children[slot]

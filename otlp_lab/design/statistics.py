@@ -6,10 +6,13 @@ JSON, and is all that `design` looks at.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from otlp.checks import check_choice, is_a, number, whole_number
 from otlp.decode.drafting import (
@@ -23,6 +26,7 @@ from otlp.decode.drafting import (
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
+from otlp.studies.estimate import Estimate, rate_ratio
 from otlp_lab.design.adaptive import adaptive_branching, adaptive_depth
 from otlp_lab.design.mixed_nodes import mixed_shape
 from otlp_lab.json_files import from_json, read_as, to_json
@@ -77,6 +81,9 @@ class Candidate:
         Tokens a target call by text renewal, and its standard error over the texts.
     draft_temperature : float or None
         Of the draft where it samples; None is that of both models.
+    tokens, calls : tuple of float
+        The `Renewal` that `efficiency` is of: two candidates are compared text by text.  Empty if
+        unknown.
 
     Raises
     ------
@@ -99,6 +106,8 @@ class Candidate:
     efficiency: float
     error: float
     draft_temperature: float | None = None
+    tokens: tuple[float, ...] = ()
+    calls: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, FAMILIES)
@@ -115,6 +124,27 @@ class Candidate:
         number(self.efficiency, f"efficiency of {what:.60}", 1.0)
         number(self.error, f"error of {what:.60}", 0.0)
         Sampling().at(self.draft_temperature)
+        for name in ("tokens", "calls"):
+            is_a(getattr(self, name), tuple, f"{name} of {what:.60}")
+            for value in getattr(self, name):
+                number(value, f"{name} of {what:.60}", 0.0)
+        if len(self.tokens) != len(self.calls):
+            raise InvalidInputError(
+                f"tokens and calls of {what:.60} must have one entry a text, got "
+                f"{len(self.tokens)} and {len(self.calls)}"
+            )
+
+    def over(self, other: Candidate) -> Estimate:
+        """Estimate the ratio of both efficiencies, paired by texts; NaN where these are unknown."""
+        if not self.tokens or len(self.tokens) != len(other.tokens):
+            return Estimate(self.efficiency / other.efficiency, math.nan, math.nan)
+        sums = (self.tokens, self.calls, other.tokens, other.calls)
+        return rate_ratio(*(np.array(some) for some in sums))
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the candidate is a single i.i.d. path."""
+        return self.family == "paths" and self.parameters[0] == 1
 
     @property
     def verification(self) -> Verification:
@@ -224,7 +254,7 @@ class Statistics:
         def make(found: dict[str, Any]) -> Statistics:
             found["sampling"] = Sampling(**found["sampling"])
             found["candidates"] = tuple(
-                Candidate(**{**one, "parameters": _tuples(one["parameters"])})
+                Candidate(**{name: _tuples(value) for name, value in one.items()})
                 for one in found["candidates"]
             )
             return cls(**found)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -74,6 +75,15 @@ class WrittenText:
         """Return the number of tokens T."""
         return int(self.tokens.size)
 
+    @cached_property
+    def places(self) -> list[tuple[int, FloatArray, FloatArray]]:
+        """Token, p and q at each place, over the tokens that matter there.
+
+        Acceptance depends on tokens with q = 0 by their total mass p alone.  They are one token,
+        the last, but for the text's own.
+        """
+        return list(map(_joined, self.tokens.tolist(), self.targets, self.drafts))
+
     def starts(self, length: int) -> int:
         """How many places a round of up to `length` drafted tokens can begin at, seen whole.
 
@@ -89,6 +99,16 @@ class WrittenText:
                 f"texts of at least {length + 1}, better ten times that"
             )
         return starts
+
+
+def _joined(token: int, p: FloatArray, q: FloatArray) -> tuple[int, FloatArray, FloatArray]:
+    """Join the tokens of one place that are neither drafted nor written."""
+    kept = q > 0.0
+    kept[token] = True
+    if np.count_nonzero(~kept) < 2:
+        return token, p, q
+    rest = p[~kept].sum()
+    return int(kept[:token].sum()), np.append(p[kept], rest), np.append(q[kept], 0.0)
 
 
 def without_undrafted(text: WrittenText) -> WrittenText:

@@ -57,6 +57,12 @@ def captured_texts(capture: Capture, temperature: float) -> Iterator[WrittenText
         next tokens.
     temperature : float
 
+    Notes
+    -----
+    If the capture stores the most likely tokens only, a text token that is not stored becomes the
+    last token, which stands for all of these.  The draft never proposes it, so the predictions are
+    those of a draft that is cut to the stored tokens.
+
     Raises
     ------
     InvalidInputError
@@ -75,11 +81,15 @@ def captured_texts(capture: Capture, temperature: float) -> Iterator[WrittenText
             "the capture does not say which tokens its text goes on with: make one with otlp "
             "capture"
         )
-    ends = np.flatnonzero(np.diff(capture.passages)) + 1
-    for rows in np.split(np.arange(tokens.size), ends):
+    # a passage may have gaps between its rows, and a text must not
+    apart = (np.diff(capture.passages) != 0) | (np.diff(positions) != 1)
+    for rows in np.split(np.arange(tokens.size), np.flatnonzero(apart) + 1):
         pairs = [capture.distributions(int(row), temperature) for row in rows]
         p, q = (np.stack(some) for some in zip(*pairs, strict=True))
-        yield WrittenText(tokens[rows], p, q)
+        text = tokens[rows]
+        if capture.kept is not None:  # tokens that were not kept are one token, the last
+            text = np.where(p[np.arange(rows.size), text] > 0.0, text, capture.vocab_size - 1)
+        yield WrittenText(text, p, q)
 
 
 def long_texts(

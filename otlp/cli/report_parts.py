@@ -1,0 +1,161 @@
+"""The commands that a report runs, one a question, and the folder that keeps what they wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+
+from otlp import __version__
+from otlp.cli.capture_file import CaptureFile
+from otlp.cli.output import collected, warn, write_json
+from otlp.cli.prompts import Models
+from otlp.report.results import Result
+from otlp.studies.compare import COUPLED, LIKELIEST
+
+COUNTS = "1,2,4,8"
+"""Numbers of drafts at one place."""
+
+BUDGETS = "8,16,32"
+"""Drafted tokens a round."""
+
+RULES = f"recursive-rejection,k-seq,{COUPLED},{LIKELIEST}"
+
+TIMED = "martingale,k-seq,recursive-rejection"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One command of a report.
+
+    Attributes
+    ----------
+    words : tuple of str
+        As they follow ``otlp``.
+    files : mapping of str to str
+        Options that name files, and the endings of these, beside ``--json``.
+    jobs : int or None
+        Processes, where the command takes ``--jobs``; the numbers are the same.
+    """
+
+    words: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    jobs: int | None = None
+
+    @property
+    def command(self) -> str:
+        """The command as a shell takes it."""
+        return shlex.join(("otlp", *self.words))
+
+
+JSON, FIGURE = {"--json": ".json"}, {"--figure": ".svg"}
+
+KEPT = re.compile(r"[0-9a-f]{12}(\.printed|\.statistics)?\.(json|jsonl|svg)")
+"""Names of the files in the folder."""
+
+
+def parts_of(
+    file: CaptureFile,
+    models: Models | None,
+    rows: int,
+    served: Sequence[str],
+    text_temperature: float,
+    costs: Sequence[str],
+    jobs: int,
+) -> dict[str, Part]:
+    """List the commands about one pair of models, by the question that each answers.
+
+    Parameters
+    ----------
+    file : CaptureFile
+    models : Models or None
+        The models that the capture is of, if they can be run.
+    rows : int
+    served : sequence of str
+        Options of temperature and cuts.
+    text_temperature : float
+        The temperature that the text of the capture was written at.
+    costs : sequence of str
+        Options of what calls cost.
+    jobs : int
+    """
+    name, spread = file.words, ("--rows", str(rows))
+    swept = ("sweep", *name, *spread, "--n", COUNTS, "--rules", RULES)
+    kept = {**FIGURE, "--journal": ".jsonl"}
+    found = {
+        "overlap": Part(("info", *name, *spread), FIGURE),
+        "one_place": Part(swept, kept, jobs),
+        "as_served": Part((*swept, *served), kept, jobs),
+    }
+    if any(word.startswith("--sampling") for word in served):
+        found["whole_draft"] = Part((*swept, *served, "--whole-draft"), kept, jobs)
+    text = () if text_temperature == 1.0 else ("--temperature", f"{text_temperature:g}")
+    gathered = {**FIGURE, "--statistics": ".statistics.json"}
+    if models is not None or file.path is not None:  # without FILE it is about another pair
+        source = name if models is None else models.words
+        found["round"] = Part(
+            ("lab", "design", *source, "--nodes", BUDGETS, *text, *costs), gathered
+        )
+    timed = ("bench", *name, "--top-k", "0", "--n", COUNTS, "--solvers", TIMED)
+    found["verification"] = Part(timed, FIGURE)
+    if models is not None:
+        ways = ("--algorithms", "block,two-slice", "--paths", "1,2", "--length", "4")
+        found["decoding"] = Part(("decode", *models.words, *text, *ways), {})
+    return found
+
+
+def run_parts(parts: Mapping[str, Part], folder: Path, stamp: str) -> dict[str, Result]:
+    """Run commands, but for those that were run before; say which.
+
+    Parameters
+    ----------
+    parts : mapping of str to Part
+    folder : Path
+        Keeps what the commands write.
+    stamp : str
+        A fingerprint of the data: results of other data are not taken.
+    """
+    found = {}
+    for number, (name, part) in enumerate(parts.items(), start=1):
+        warn(f"{number} of {len(parts)}: {part.command}")
+        found[name] = _result(part, folder, stamp)
+    return found
+
+
+def _result(part: Part, folder: Path, stamp: str) -> Result:
+    key = sha256(json.dumps([__version__, stamp, part.words]).encode()).hexdigest()[:12]
+    files = {option: folder / f"{key}{ending}" for option, ending in {**JSON, **part.files}.items()}
+    finished = folder / f"{key}.printed.json"
+    if not finished.exists():
+        words = [*part.words, *(str(word) for pair in files.items() for word in pair)]
+        if part.jobs is not None:
+            words += ["--jobs", str(part.jobs)]
+        try:
+            write_json(finished, run_quietly(words))
+        except click.ClickException as error:
+            # the class of an error is of use to programmers alone
+            return Result(part.command, reason=re.sub(r"^\w+Error: ", "", error.format_message()))
+    content, printed = (json.loads(path.read_bytes()) for path in (files["--json"], finished))
+    figure = files["--figure"].read_text(encoding="utf-8") if "--figure" in files else ""
+    return Result(part.command, content, figure, printed)
+
+
+def run_quietly(words: Sequence[str]) -> list[str | list[list[str]]]:
+    """Run a command of otlp in this process, and return what it would print.
+
+    Raises
+    ------
+    click.ClickException
+        If the command refuses its words, or does not come to its end.
+    """
+    main = click.get_current_context().find_root().command
+    with collected() as printed, main.make_context("otlp", list(words)) as context:
+        main.invoke(context)
+    return printed

@@ -1,0 +1,1 @@
+"""A report: results of commands as plain sentences, sections with figures and tables, one page."""

@@ -1,0 +1,129 @@
+"""One HTML page: no script, nothing from elsewhere, every word of others escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib import resources
+from itertools import count
+
+from otlp import __version__
+from otlp.errors import clean
+from otlp.report.sections import SECTIONS, Exhibit
+
+HEAD = 'th scope="col"'
+NUMBER = re.compile(r"(-?[\d.,]+%?(\s±[\d.]+)?(\s[\d.]+%)?|-)?")
+
+
+def write_page(
+    names: Sequence[str],
+    answers: Sequence[Sequence[str]],
+    contrast: Sequence[str],
+    exhibits: Sequence[Sequence[Sequence[Exhibit]]],
+) -> str:
+    """Write the page as HTML.
+
+    Parameters
+    ----------
+    names : sequence of str
+        A name for each pair of models.
+    answers : sequence of sequence of str
+        The first screen: sentences for each pair.
+    contrast : sequence of str
+        Sentences that compare two pairs.
+    exhibits : sequence
+        For each pair, what `otlp.report.sections.sections` built.
+    """
+    style = (resources.files("otlp.report") / "page.css").read_text(encoding="utf-8")
+    title, numbers = text(" and ".join(names)), count(1)
+    lists = [
+        f'<ul class="answer">\n{"".join(f"<li>{text(one)}</li>" for one in sentences)}</ul>\n'
+        for sentences in answers
+    ]
+    parts = [_columns(names, lists)]
+    for number, heading in enumerate(SECTIONS):
+        columns = [
+            "".join(part for one in pair[number] for part in _exhibit(one, numbers))
+            for pair in exhibits
+        ]
+        parts.append(f"<h2>{number + 1}. {heading}</h2>\n{_columns(names, columns)}")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{title}: a report</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f'<h1>{title}</h1>\n<p class="soft">What this draft is worth, by otlp {__version__}. '
+        "&#177; is half of a 95% interval where nothing else is said.</p>\n"
+        f"{''.join(f'<p>{text(one)}</p>' for one in contrast)}\n{''.join(parts)}</main>\n</body>\n"
+        "</html>\n"
+    )
+
+
+def text(words: str) -> str:
+    """Escape words for HTML; control characters are shown, as on a terminal."""
+    return escape(clean(words))
+
+
+def _columns(names: Sequence[str], columns: Sequence[str]) -> str:
+    """One column a pair, headed by its name if there are two."""
+    headed = (
+        f"<section>\n{f'<h3>{text(name)}</h3>' if len(names) > 1 else ''}\n{column}</section>\n"
+        for name, column in zip(names, columns, strict=True)
+    )
+    return f'<div class="pairs">\n{"".join(headed)}</div>\n'
+
+
+def _exhibit(one: Exhibit, numbers: Iterator[int]) -> Iterator[str]:
+    if one.sentence:
+        yield f"<p>{text(one.sentence)}</p>\n"
+    if one.result.figure:
+        drawn = inline(one.result.figure, f"f{next(numbers)}", one.alt)
+        yield f'<figure class="scroll" tabindex="0">{drawn}</figure>\n'
+    for block in one.result.printed:
+        if isinstance(block, str):
+            yield f'<p class="soft">{text(block)}</p>\n'
+        else:
+            yield _table(block, next(numbers))
+    if one.result.command:
+        yield f"<pre><code>{text(one.result.command)}</code></pre>\n"
+
+
+def _table(block: Sequence[Sequence[str]], number: int) -> str:
+    """A table that scrolls by itself where it is wider than the page, and takes the keyboard."""
+    columns = list(zip(*block[1:], strict=True)) or [()] * len(block[0])
+    kinds = [' class="number"' if all(map(NUMBER.fullmatch, one)) else "" for one in columns]
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        tags = [tag if one else "td" for one in cells]  # a head without words is none
+        made = (
+            f"<{tag}{kind}>{text(one)}</{tag[:2]}>"
+            for tag, one, kind in zip(tags, cells, kinds, strict=True)
+        )
+        return f"<tr>{''.join(made)}</tr>\n"
+
+    head = f"<thead>{line(block[0], HEAD)}</thead>\n" if any(block[0]) else ""
+    body = "".join(line(row, "td") for row in block[1:])
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="Table {number}">\n<table>\n'
+        f"{head}<tbody>\n{body}</tbody>\n</table>\n</div>\n"
+    )
+
+
+def inline(svg: str, prefix: str, alt: str) -> str:
+    """Make a figure of matplotlib part of a page.
+
+    The page gives size and background, every id begins with `prefix`, so that two figures share
+    none, and `alt` says what the figure shows.
+    """
+    body = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    opening, _, rest = body.partition(">")
+    points = float(opening.partition('viewBox="0 0 ')[2].partition(" ")[0])
+    opening = re.sub(r' (width|height)="[^"]*"', "", opening)
+    rest = re.sub(r'\b(id="|href="#)', rf"\1{prefix}-", rest)
+    # the first fill of white is that of the figure's background
+    rest = rest.replace("url(#", f"url(#{prefix}-").replace("fill: #ffffff", "fill: none", 1)
+    # letters of eight points are not drawn larger than those of the page, nor far smaller
+    size = f"max-width: {1.75 * points:.0f}px; min-width: {0.85 * points:.0f}px"
+    label = f'role="img" aria-label="{text(alt)}" style="{size}"'
+    return f"{opening} {label}><title>{text(alt)}</title>{rest}"

@@ -1,0 +1,177 @@
+"""The six sections of a report: what to see, the figure, what the command prints, the command."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otlp.report import sentences as say
+from otlp.report.results import Acceptances, Result, as_estimate, difference
+from otlp.studies.compare import OPTIMUM
+from otlp.studies.estimate import Estimate
+
+SECTIONS = {
+    "How good the draft is": ("overlap",),
+    "One place: acceptance by rule": ("one_place",),
+    "As served": ("as_served", "whole_draft"),
+    "A round: tokens a target call": ("round",),
+    "What verification costs, and when drafting pays": ("verification", "decoding"),
+    "What this page does not say": (),
+}
+"""Titles, and the results that each section shows."""
+
+ALT = {
+    "overlap": "Mean overlap by target entropy, position and passage",
+    "one_place": "Mean acceptance by rule over n, and its distance from the optimum",
+    "as_served": "The same as served, target and draft cut alike",
+    "whole_draft": "The same as served, the draft not cut",
+    "round": "Tokens a target call over the budget of nodes, a line a family of trees",
+    "verification": "Median time of plan and certificate over n, a line a rule",
+}
+"""What figures show, for who cannot see them."""
+
+LIMITS = (
+    "Intervals are 95% intervals over the passages of the capture, not over its tokens. They hold "
+    "for text of the same kind as these passages.",
+    "Sections 1 to 3 are about single places: the acceptance of the next token, averaged over the "
+    "text that the target wrote.",
+    "Section 4 is an experiment of the laboratory. It predicts tokens a call along text that the "
+    "target wrote, without decoding, and chooses trees on the texts that it values them on.",
+    "Times are those of this machine.",
+)
+
+
+NOTHING = Result("")
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A part of a section.
+
+    Attributes
+    ----------
+    sentence : str
+        What to see; empty if there is nothing to say.
+    result : Result
+    alt : str
+        What the figure shows.
+    """
+
+    sentence: str
+    result: Result = NOTHING
+    alt: str = ""
+
+
+def sections(
+    found: Mapping[str, Result], costs: tuple[float | None, float | None] = (None, None)
+) -> list[list[Exhibit]]:
+    """Build the exhibits of each of `SECTIONS` for one pair.
+
+    Parameters
+    ----------
+    found : mapping of str to Result
+    costs : (float or None, float or None)
+        A draft call, and each drafted token of a target call, in target calls.
+    """
+    made = [
+        [_exhibit(name, found[name]) for name in names if name in found]
+        for names in SECTIONS.values()
+    ]
+    made[4].append(_break_even(found, costs))
+    made[5] += [Exhibit(line) for line in (*_rows(found["overlap"]), *LIMITS)]
+    return made
+
+
+def _exhibit(name: str, found: Result) -> Exhibit:
+    if not found:
+        return Exhibit(f"Left out: {found.reason}.", found)
+    see = {"overlap": _by_entropy, "round": _choice}.get(name, _against_rejection)
+    return Exhibit(see(found), found, f"{ALT.get(name, '')}; the table has the numbers.")
+
+
+def _by_entropy(found: Result) -> str:
+    groups = [one for one in found.content["overlap"] if one["by"] == "target entropy"]
+    said = "The overlap is the sum of min(p, q) over the tokens, at temperature 1."
+    if len(groups) < 2:
+        return said
+    most, least = (as_estimate(groups[at]["overlap"]) for at in (0, -1))
+    gap = say.versus(difference(least, most), "where it is most certain")
+    return f"{said} Where the target is least certain it is {say.percent(least)}: {gap}."
+
+
+def _against_rejection(found: Result) -> str:
+    """What a sweep shows; nothing for other commands."""
+    if found.content["command"] != "sweep":
+        return ""
+    most = max(point["n"] for point in found.content["points"])
+    gap = Acceptances(found.content).above_optimum("recursive-rejection", most)
+    cut = ", the draft not cut" if found.content["whole_draft"] else ""
+    return (
+        f"At {say.served_as(found.content)}{cut}, and n = {most}, recursive rejection keeps "
+        f"{say.versus(gap, 'the best rule')}."
+    )
+
+
+def _choice(found: Result) -> str:
+    best = say.designs_of(found)[0]
+    return f"Within {say.NODES} nodes: {say.shape_of(best)}, verified by {best['verification']}."
+
+
+def _rounds(found: Mapping[str, Result]) -> Iterator[tuple[str, Estimate, int, float]]:
+    """Ways to draft: tokens a target call, draft calls, and drafted tokens of a round."""
+    for point in found["one_place"].content.get("points", ()):
+        if point["rule"] == OPTIMUM:
+            kept = as_estimate(point["acceptance"])
+            more = Estimate(kept.mean + 1.0, kept.low + 1.0, kept.high + 1.0)
+            yield f"{point['n']} at one place", more, 1, point["n"]
+    for budget in found["round"].content.get("budgets", ()):
+        best = budget["designs"][0]
+        tokens = say.tokens_a_call(best, found["round"].content["text_count"])
+        yield say.shape_of(best), tokens, best["depth"], best["nodes"]
+
+
+def _draft_call(one: Mapping[str, Any]) -> float:
+    """A draft call in target calls, as decoding measured it."""
+    share = one["time_shares"]
+    return float(share["draft"] / one["draft_calls"] / (share["target"] / one["target_calls"]))
+
+
+def _break_even(found: Mapping[str, Result], costs: tuple[float | None, float | None]) -> Exhibit:
+    """From which cost of a draft call on drafting pays, and how much at a known cost."""
+    draft, node = costs
+    decoded = found.get("decoding")
+    if draft is None and decoded:
+        draft = _draft_call(say.fastest(decoded.content))
+    rows = [["drafts", "tokens a target call", "draft calls", "pays below", "times as fast"]]
+    for name, tokens, calls, nodes in _rounds(found):
+        if math.isfinite(tokens.mean):
+            spent = 1.0 + (node or 0.0) * nodes + (draft or 0.0) * calls
+            below = max(tokens.mean - 1.0 - (node or 0.0) * nodes, 0.0) / calls
+            rate = "" if draft is None else f"{tokens.mean / spent:.2f}"
+            rows.append([name, tokens.show(2), str(calls), f"{below:.3f}", rate])
+    said = (
+        "Drafting pays while a draft call costs less, in target calls, than the column 'pays below'"
+        f" says. Here a drafted token adds {node or 0.0:g} to a target call, and verification "
+        "takes no time."
+    )
+    known = "" if draft is None else f" The last column is for draft calls of {draft:.3g}."
+    return Exhibit(said + known, Result("", {"rows": rows}, printed=[rows]))
+
+
+def _rows(found: Result) -> Sequence[str]:
+    """Which rows were looked at, and what they leave open."""
+    if not found:
+        return ()
+    content = found.content
+    rows = f"The rows: {content['row_choice']}; {content['source']}."
+    if content["kept_tokens"] is None:
+        return (rows,)
+    low, high = content["left_open"][1:]
+    return (
+        rows,
+        f"The capture stores the {content['kept_tokens']:,} most likely tokens of a row, and "
+        f"drafts are limited to these. With all tokens the optimum could be higher by {low:.2g} to "
+        f"{high:.2g} (10% and 90% of the rows, temperature 1).",
+    )

@@ -1,0 +1,270 @@
+"""The first screen of a report: sentences with their numbers, none beyond its interval.
+
+Every sentence is made of the JSON of commands.  A difference is stated only if its 95% interval
+does not contain zero; otherwise the sentence says that there is none beyond the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import scipy
+
+from otlp.report.results import Acceptances, Result, as_estimate, difference
+from otlp.studies.compare import COUPLED, LIKELIEST, OPTIMUM
+from otlp.studies.estimate import Estimate
+
+SAME = 5e-4
+"""A difference that is not shown: less than .05 points."""
+
+USELESS = 0.02
+"""Overlap below which a draft is called useless."""
+
+DRAFTS = 4
+"""Number of drafts at one place that the sentences are about."""
+
+NODES = 16
+"""Budget of drafted tokens a round that the sentences are about."""
+
+SINGLE = "; there is no interval, as all rows are of one passage"
+
+
+def percent(found: Estimate) -> str:
+    """Write a probability in percent, with half of its interval."""
+    half = 50.0 * (found.high - found.low)
+    return f"{100.0 * found.mean:.1f}%" + (f" ±{half:.1f}" if math.isfinite(half) else "")
+
+
+def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.0) -> str:
+    """Say how far something is above or below another, if the interval of the difference says so.
+
+    Parameters
+    ----------
+    gap : Estimate
+        The difference.
+    other : str
+        The name of the other.
+    unit : str
+        Follows the size of the difference.
+    scale : float
+        The size is the difference times `scale`.
+    """
+    if math.isnan(gap.mean) or abs(gap.mean) < SAME:
+        return f"as much as {other}"
+    size, half = f"{abs(scale * gap.mean):.1f}", scale * (gap.high - gap.mean)
+    word = "more" if gap.mean > 0.0 else "less"
+    if math.isnan(gap.low):
+        return f"{size}{unit} {word} than {other}{SINGLE}"
+    if gap.low <= 0.0 <= gap.high:
+        return f"no difference from {other} beyond the noise"
+    return f"{size} ±{half:.1f}{unit} {word} than {other}"
+
+
+def first_screen(found: Mapping[str, Result]) -> list[str]:
+    """Write the sentences about one pair of models, from its results by name."""
+    parts = (
+        _overlap(found["overlap"]),
+        _drafts(found["one_place"]),
+        _served(found["as_served"], found.get("whole_draft")),
+        _tree(found["round"]),
+        _noise(found),
+        _seconds(found["verification"]),
+        _speed(found.get("decoding")),
+    )
+    return [sentence for part in parts for sentence in part]
+
+
+def _overlap(found: Result) -> Iterator[str]:
+    if not found:
+        yield f"The capture could not be described: {found.reason}."
+        return
+    content, overlap = found.content, overlap_of(found)
+    rows = f"({content['described_rows']:,} of {content['row_count']:,} rows)"
+    most = overlap.mean if math.isnan(overlap.high) else overlap.high
+    single = "" if math.isfinite(overlap.low) else SINGLE
+    shares = f"shares {percent(overlap)} of its probability with the target {rows}{single}."
+    if overlap.mean > 1.0 - SAME:
+        yield f"The draft equals the target {rows}: no verification rule needs more than one draft."
+    else:
+        yield f"The draft is useless: it {shares}" if most < USELESS else f"The draft {shares}"
+    if content["synthetic"]:
+        yield "The data is synthetic: no language model computed it."
+
+
+def overlap_of(found: Result) -> Estimate:
+    """Mean overlap over all rows of ``otlp info``."""
+    return as_estimate(found.content["overlap"][0]["overlap"])
+
+
+def _drafts(found: Result) -> Iterator[str]:
+    if not found:
+        yield f"The rules could not be compared: {found.reason}."
+        return
+    rates = Acceptances(found.content)
+    best = [rates.mean(OPTIMUM, n) for n in (1, 2, DRAFTS)]
+    if any(math.isnan(one.mean) for one in best):
+        reason = next(one["reason"] for one in rates.points.values() if one["reason"])
+        yield f"The best rule could not be computed: {reason}."
+        return
+    yield (
+        "One draft token is kept {} of the time. The best rule keeps one of two drafts in {}, and "
+        "one of four in {}.".format(*map(percent, best))
+    )
+    ways = {
+        "recursive-rejection": "Recursive rejection",
+        "k-seq": "K-seq",
+        LIKELIEST: "The rule of many engines, to accept the draft's likeliest tokens if they equal "
+        "the target's own draw,",
+    }
+    for rule, name in ways.items():
+        yield f"{name} {_of_four(rates, rule)}."
+
+
+def _of_four(rates: Acceptances, rule: str) -> str:
+    kept = percent(rates.mean(rule, DRAFTS))
+    return f"keeps one of four in {kept}: " + versus(
+        rates.above_optimum(rule, DRAFTS), "the best rule for independent drafts"
+    )
+
+
+def served_as(content: Mapping[str, Any]) -> str:
+    """Name temperature and cuts of a sweep."""
+    names = {"sampling_top_k": "top-k", "sampling_top_p": "top-p", "sampling_min_p": "min-p"}
+    cuts = [f"{name} {content[key]:g}" for key, name in names.items() if content[key]]
+    return ", ".join([f"temperature {content['points'][0]['temperature']:g}", *cuts])
+
+
+def _served(found: Result, whole: Result | None) -> Iterator[str]:
+    if not found:
+        yield f"The rows could not be cut as served: {found.reason}."
+        return
+    rates = Acceptances(found.content)
+    one = rates.mean(OPTIMUM, 1)
+    if math.isnan(one.mean):
+        return
+    yield (
+        f"As served ({served_as(found.content)}), one draft token is kept {percent(one)} of the "
+        f"time, and one of four in {percent(rates.mean(OPTIMUM, DRAFTS))}. The likeliest token "
+        f"alone equals the target's draw in {percent(rates.mean(LIKELIEST, 1))}."
+    )
+    if whole:
+        other = Acceptances(whole.content).mean(OPTIMUM, 1)
+        gap = versus(difference(other, one), "a draft that is cut like the target")
+        yield f"A draft that is not cut is kept in {percent(other)}: {gap}."
+
+
+def tokens_a_call(one: Mapping[str, Any], texts: int) -> Estimate:
+    """Tokens a target call of a design, with its 95% interval over the texts."""
+    mean, error = one["tokens_per_call"], one["standard_error"]
+    half = float(scipy.special.stdtrit(texts - 1, 0.975)) * error if texts > 1 else math.nan
+    return Estimate(mean, mean - half, mean + half)
+
+
+def designs_of(found: Result) -> Sequence[Mapping[str, Any]]:
+    """The designs of `NODES` nodes, the best first."""
+    budgets = {one["nodes"]: one["designs"] for one in found.content["budgets"]}
+    designs: Sequence[Mapping[str, Any]] = budgets[NODES]
+    return designs
+
+
+def shape_of(one: Mapping[str, Any]) -> str:
+    """Name a design."""
+    if one["chain"]:
+        return f"a chain of {one['depth']}"
+    return f"the tree {one['family']} of {one['nodes']:.3g} nodes and depth {one['depth']}"
+
+
+def _tree(found: Result) -> Iterator[str]:
+    if not found:
+        yield f"No tree is recommended: {found.reason}."
+        return
+    content, texts, designs = found.content, found.content["text_count"], designs_of(found)
+    best, chain = designs[0], next((one for one in designs if one["chain"]), None)
+    gives = (
+        f"Of {NODES} drafted tokens a round, at temperature {content['temperature']:g}, "
+        f"{shape_of(best)} gives most: {tokens_a_call(best, texts).show(2)} tokens a target call"
+    )
+    if chain is None or best["chain"]:
+        yield f"{gives}."
+    else:
+        ratio = as_estimate(best["over_chain"])
+        gain = Estimate(ratio.mean - 1.0, ratio.low - 1.0, ratio.high - 1.0)
+        other = f"{shape_of(chain)}, which gives {tokens_a_call(chain, texts).show(2)}"
+        yield f"{gives}, {versus(gain, other, '%')}."
+
+
+def _noise(found: Mapping[str, Result]) -> Iterator[str]:
+    """Noise or transport: by whole trees where models drafted them, else at one place."""
+    designs = designs_of(found["round"]) if found["round"] else ()
+    others = [one for one in designs if one["family"] != "shared-noise"]
+    for one in designs:
+        if one["family"] == "shared-noise" and others:
+            texts = found["round"].content["text_count"]
+            mean, other = tokens_a_call(one, texts), tokens_a_call(others[0], texts)
+            gap = versus(difference(mean, other), "the best other tree", "", 1.0)
+            yield f"A tree that shares the noise gives {mean.show(2)} tokens a target call: {gap}."
+    for name, when in (("one_place", "at temperature 1"), ("as_served", "as served")):
+        rates = Acceptances(found[name].content) if found[name] else None
+        if rates and not math.isnan(rates.mean(OPTIMUM, DRAFTS).mean):
+            yield f"A draft that shares the target's noise, {when}, {_of_four(rates, COUPLED)}."
+
+
+def milliseconds(
+    content: Mapping[str, Any], solver: str, n: int, part: str = "plan"
+) -> float | None:
+    """Median milliseconds of a part of `otlp.timing.Timings`; None if nothing was solved."""
+    seconds = [
+        one["seconds"][part]
+        for cell in content["cells"]
+        if (cell["solver"], cell["n"]) == (solver, n)
+        for one in cell["solves"]
+        if one["acceptance"] is not None
+    ]
+    return 1e3 * float(median(seconds)) if seconds else None
+
+
+def _seconds(found: Result) -> Iterator[str]:
+    ways = {
+        "martingale": "the best rule for four drafts",
+        "recursive-rejection": "recursive rejection",
+    }
+    times = {name: milliseconds(found.content, name, DRAFTS) for name in ways} if found else {}
+    said = [f"{ways[name]} takes {time:.2g} ms" for name, time in times.items() if time is not None]
+    if said:
+        rows = found.content["cells"][0]["row_count"]
+        yield f"On this machine {' and '.join(said)} a place (median of {rows} rows)."
+
+
+def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fastest of what was decoded with drafts."""
+    drafted = [one for one in content["measurements"] if one["algorithm"] != "autoregressive"]
+    found: Mapping[str, Any] = max(drafted, key=lambda one: one["speed_up"][0])
+    return found
+
+
+def _speed(found: Result | None) -> Iterator[str]:
+    if found is None:
+        return
+    if not found:
+        yield f"Nothing was decoded: {found.reason}."
+        return
+    best = fastest(found.content)
+    up = as_estimate(best["speed_up"])
+    gain = versus(Estimate(up.mean - 1.0, up.low - 1.0, up.high - 1.0), "without drafts", "%")
+    yield (
+        f"Decoded on this machine, {best['algorithm']} with {best['paths']} x {best['length']} "
+        f"drafted tokens is the fastest: tokens a second are {gain}."
+    )
+
+
+def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:
+    """Compare two pairs, as if their rows were independent."""
+    found = [pair["overlap"] for pair in pairs]
+    if len(found) != 2 or not all(found):
+        return []
+    one, other = map(overlap_of, found)
+    gap = versus(difference(one, other), names[1])
+    return [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
