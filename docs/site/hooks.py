@@ -14,6 +14,8 @@ import html
 import json
 import os
 import re
+import subprocess
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +85,7 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in TOP.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, EXAMPLE.name, content=example()))
     return files
 
 
@@ -168,9 +171,29 @@ def _kind(field: Any) -> str:
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
 
 
+EXAMPLE = ROOT / "build" / "report_example.html"
+"""A report, made again where the code is newer."""
+
+
+def live_report() -> str:
+    """A link to the report that is made with the site."""
+    return f"\n## A live example\n\n[A report of 40 rows of the built-in capture]({EXAMPLE.name})\n"
+
+
+def example() -> str:
+    """The page that `live_report` links to."""
+    code = [path for kind in ("py", "css") for path in (ROOT / "otlp").rglob(f"*.{kind}")]
+    newest = max(path.stat().st_mtime for path in code)
+    if not EXAMPLE.exists() or EXAMPLE.stat().st_mtime < newest:
+        words = ["-m", "otlp", "report", "--rows", "40", "--output", str(EXAMPLE)]
+        subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
+    return EXAMPLE.read_text(encoding="utf-8")
+
+
 GENERATED = {
     "reference/command_line.md": command_line,
     "reference/json.md": json_fields,
+    "report.md": live_report,
 }
 """What follows the text of a page."""
 

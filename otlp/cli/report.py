@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from otlp.checks import number
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, pair_file_options
 from otlp.cli.options import OutputFile
@@ -30,12 +31,14 @@ from otlp.report.sections import sections
 from otlp.report.sentences import first_screen, side_by_side
 from otlp.studies.canvas import file_types
 from otlp.studies.capturing import DECODED
+from otlp.studies.sweep import Grid
 
 OF_MODELS = ("target", "draft", "prompt_file", "device", "dtype", "limit", "tokens", "top_logprobs")
 
-SINGLE_PLACES = (
-    "the built-in capture holds single places of its texts, and tokens a call need every place: "
-    "give --target and --draft"
+SINGLE_PLACES = Result(
+    "",
+    reason="the built-in capture holds single places of its texts, and tokens a call need every "
+    "place: give --target and --draft",
 )
 
 TOKENS = 64
@@ -61,9 +64,9 @@ Examples:
 @pair_file_options
 @model_options(limit=10)
 @options.tokens_option(TOKENS)
-@click.option("--top-logprobs", type=click.IntRange(1), help="Capture the likeliest tokens only.")
+@click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
 @options.rows_option(400)
-@click.option("--temperature", default=0.7, help="As served: temperature of both models.")
+@options.temperature_option(0.7)
 @options.sampling_options_of(20, 0.95)
 @click.option("--draft-cost", type=click.FloatRange(0), help="A draft call, in target calls.")
 @click.option(
@@ -88,7 +91,8 @@ def command(
 
     The page answers in plain sentences: how much the draft agrees with the target, how often rules
     keep its tokens, which tree to draft, what verification costs. Figures and tables follow, each
-    with the command that gives its numbers.
+    with the command that gives its numbers. --temperature and the --sampling options are those that
+    the models are served with.
     """
     if len(files) > 2:
         raise click.UsageError(f"FILE must be given at most twice, got {len(files)} files")
@@ -99,15 +103,18 @@ def command(
     ]  # fmt: skip
     if given and (files or logits or pad_vocabulary):
         raise click.UsageError("FILE and options of models, prompts and texts exclude each other")
-    file_types()  # which refuses if there is nothing to draw with
+    file_types()  # raises if there is nothing to draw with
+    cuts = {name: asked[name] for name in SAMPLING}
+    Grid(temperature=(asked["temperature"],), **cuts)  # raises if a value is out of its range
     folder = Path(f"{output}.parts")
     call_costs = asked["draft_cost"], asked["node_cost"]
+    for name, cost in zip(("draft_cost", "node_cost"), call_costs, strict=True):
+        number(cost or 0.0, name, 0.0)
     served, costs = (
         _words(asked, "temperature", *SAMPLING),
         _words(asked, "draft_cost", "node_cost"),
     )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         if given:
             taken = _words({"tokens": tokens, "top_logprobs": top_logprobs})
             sources = [_captured(output, models, taken, folder)]
@@ -121,12 +128,15 @@ def command(
             how = (rows, served, _text_temperature(capture), costs, jobs or os.cpu_count() or 1)
             parts = parts_of(source, models if given else None, *how)
             found = run_parts(parts, folder, str(chosen.heading()["fingerprint"]))
-            pairs.append({"round": Result("", reason=SINGLE_PLACES), **found})
+            pairs.append({**found, "round": found.get("round", SINGLE_PLACES)})
     except OSError as error:
         fail(f"cannot keep anything in {folder}: {error.strerror or error}")
     except KeyboardInterrupt:
         warn(f"{folder} keeps what is done: the same command goes on from there")
         raise
+    finally:
+        with suppress(OSError):  # it is not there, or not empty
+            folder.rmdir()
     names = _names(captures, sources)
     answers, contrast = [first_screen(pair) for pair in pairs], side_by_side(pairs, names)
     page = write_page(names, answers, contrast, [sections(pair, call_costs) for pair in pairs])
@@ -139,7 +149,7 @@ def command(
     for path in folder.iterdir():
         if KEPT.fullmatch(path.name):
             path.unlink()
-    with suppress(OSError):  # something else is in it
+    with suppress(OSError):  # there are files of others
         folder.rmdir()
     for name, said in zip(names, answers, strict=True):
         console.print("\n- ".join([name, *said]) + "\n")

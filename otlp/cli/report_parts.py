@@ -138,6 +138,7 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
         if part.jobs is not None:
             words += ["--jobs", str(part.jobs)]
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             write_json(finished, run_quietly(words))
         except click.ClickException as error:
             # the class of an error is of use to programmers alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,7 @@ def sections(
 def _exhibit(name: str, found: Result) -> Exhibit:
     if not found:
         return Exhibit(f"Left out: {found.reason}.", found)
-    see = {"overlap": _by_entropy, "round": _choice}.get(name, _against_rejection)
+    see = SEE.get(name, _against_rejection)
     return Exhibit(see(found), found, f"{ALT.get(name, '')}; the table has the numbers.")
 
 
@@ -102,9 +102,6 @@ def _by_entropy(found: Result) -> str:
 
 
 def _against_rejection(found: Result) -> str:
-    """What a sweep shows; nothing for other commands."""
-    if found.content["command"] != "sweep":
-        return ""
     most = max(point["n"] for point in found.content["points"])
     gap = Acceptances(found.content).above_optimum("recursive-rejection", most)
     cut = ", the draft not cut" if found.content["whole_draft"] else ""
@@ -117,6 +114,17 @@ def _against_rejection(found: Result) -> str:
 def _choice(found: Result) -> str:
     best = say.designs_of(found)[0]
     return f"Within {say.NODES} nodes: {say.shape_of(best)}, verified by {best['verification']}."
+
+
+SEE: dict[str, Callable[[Result], str]] = {
+    "overlap": _by_entropy,
+    "round": _choice,
+    "verification": lambda _: (
+        "The best rule is martingale. Decoding needs its plan alone; the certificate is the proof."
+    ),
+    "decoding": lambda found: f"The fastest is {say.fastest(found.content)['algorithm']}.",
+}
+"""What to see in a result; sweeps have one sentence of their own."""
 
 
 def _rounds(found: Mapping[str, Result]) -> Iterator[tuple[str, Estimate, int, float]]:

@@ -57,7 +57,7 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
     size, half = f"{abs(scale * gap.mean):.1f}", scale * (gap.high - gap.mean)
     word = "more" if gap.mean > 0.0 else "less"
     if math.isnan(gap.low):
-        return f"{size}{unit} {word} than {other}{SINGLE}"
+        return f"{size}{unit} {word} than {other} (no interval)"
     if gap.low <= 0.0 <= gap.high:
         return f"no difference from {other} beyond the noise"
     return f"{size} ±{half:.1f}{unit} {word} than {other}"
@@ -110,8 +110,8 @@ def _drafts(found: Result) -> Iterator[str]:
         yield f"The best rule could not be computed: {reason}."
         return
     yield (
-        "One draft token is kept {} of the time. The best rule keeps one of two drafts in {}, and "
-        "one of four in {}.".format(*map(percent, best))
+        "One draft token is kept {} of the time. The best rule keeps one of two drafts {} of the "
+        "time, and one of four {}.".format(*map(percent, best))
     )
     ways = {
         "recursive-rejection": "Recursive rejection",
@@ -125,7 +125,7 @@ def _drafts(found: Result) -> Iterator[str]:
 
 def _of_four(rates: Acceptances, rule: str) -> str:
     kept = percent(rates.mean(rule, DRAFTS))
-    return f"keeps one of four in {kept}: " + versus(
+    return f"keeps one of four {kept} of the time: " + versus(
         rates.above_optimum(rule, DRAFTS), "the best rule for independent drafts"
     )
 
@@ -147,13 +147,13 @@ def _served(found: Result, whole: Result | None) -> Iterator[str]:
         return
     yield (
         f"As served ({served_as(found.content)}), one draft token is kept {percent(one)} of the "
-        f"time, and one of four in {percent(rates.mean(OPTIMUM, DRAFTS))}. The likeliest token "
-        f"alone equals the target's draw in {percent(rates.mean(LIKELIEST, 1))}."
+        f"time, and one of four {percent(rates.mean(OPTIMUM, DRAFTS))}. The likeliest token alone "
+        f"equals the target's draw {percent(rates.mean(LIKELIEST, 1))} of the time."
     )
     if whole:
         other = Acceptances(whole.content).mean(OPTIMUM, 1)
         gap = versus(difference(other, one), "a draft that is cut like the target")
-        yield f"A draft that is not cut is kept in {percent(other)}: {gap}."
+        yield f"A draft that is not cut is kept {percent(other)} of the time: {gap}."
 
 
 def tokens_a_call(one: Mapping[str, Any], texts: int) -> Estimate:
@@ -174,7 +174,9 @@ def shape_of(one: Mapping[str, Any]) -> str:
     """Name a design."""
     if one["chain"]:
         return f"a chain of {one['depth']}"
-    return f"the tree {one['family']} of {one['nodes']:.3g} nodes and depth {one['depth']}"
+    if one["family"] == "paths":
+        return f"{one['nodes'] / one['depth']:.0f} paths of {one['depth']}"
+    return f"a tree of {one['nodes']:.3g} nodes and depth {one['depth']} ({one['family']})"
 
 
 def _tree(found: Result) -> Iterator[str]:
@@ -253,10 +255,10 @@ def _speed(found: Result | None) -> Iterator[str]:
         return
     best = fastest(found.content)
     up = as_estimate(best["speed_up"])
-    gain = versus(Estimate(up.mean - 1.0, up.low - 1.0, up.high - 1.0), "without drafts", "%")
+    gain = versus(Estimate(up.mean - 1.0, up.low - 1.0, up.high - 1.0), "plain decoding", "%")
     yield (
         f"Decoded on this machine, {best['algorithm']} with {best['paths']} x {best['length']} "
-        f"drafted tokens is the fastest: tokens a second are {gain}."
+        f"drafted tokens is the fastest. Its tokens a second are {gain}."
     )
 
 

@@ -33,7 +33,8 @@ def draw_designs(path: Path, designs: Mapping[int, Sequence[Candidate]], title: 
     families: dict[str, list[tuple[int, Candidate]]] = {}
     for budget, found in designs.items():
         for one in found:
-            families.setdefault(one.family, []).append((budget, one))
+            name = "chain" if one.is_chain else one.family
+            families.setdefault(name, []).append((budget, one))
     with figure(path, WIDTH, 3.9, PRINT | NAMES) as canvas:
         axes = canvas.subplots()
         for family, own in families.items():

@@ -97,6 +97,17 @@ WORDS = {
         "x --target /nowhere", "x --dtype none", "x --prompts /nowhere",
     ),
     "info": ("/nowhere", "/", "/dev/null", "a b"),
+    "report": (
+        "", "--output /", "--output /dev/null", "--output x", "--output x.txt", "--output .",
+        "--output x.html /nowhere", "--output x.html . ", "--output x.html a b c",
+        "--output x.html a --target b", "--output x.html --logits", "--output x.html a --tokens 3",
+        "--output x.html --rows 0", "--output x.html --temperature nan", "--output x.html --json /",
+        "--output x.html --sampling-top-p 2", "--output x.html --sampling-top-k -1",
+        "--output x.html --sampling-min-p nan", "--output x.html --draft-cost nan",
+        "--output x.html --node-cost -1", "--output x.html --jobs 0",
+        "--output x.html --prompts /nowhere", "--output x.html --target /nowhere",
+        "--output x.html --draft lookup --limit 1", "--output x.html --pad-vocabulary --limit 1",
+    ),
     "vectors": ("--seed -1", "--seed x", "--json .", "--json /dev/null/x", "x"),
     "lab calibrate": (
         "/nowhere", ".", "--rows 0", "--races 0", "--temperature -1", "--temperature nan",

@@ -32,6 +32,7 @@ WORDS = {
     "cascade": "--limit 2 --cascades opt,token-v3 --threshold 0.3 --length 2 --device cpu",
     "capture": "{}/mine.safetensors --limit 1 --tokens 2 --device cpu",
     "info": "",
+    "report": "--rows 2 --output {}/page.html",
 }
 """What each command is asked."""
 

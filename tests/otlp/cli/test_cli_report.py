@@ -1,0 +1,256 @@
+"""``otlp report``: numbers are those of the commands, pages are whole, bad input is named."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from otlp.cli.report import _text_temperature
+from otlp.data.captures import keep_top, save
+from tests.example_captures import example, make
+from tests.otlp.cli.command import done, refused
+
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install -e .[plot]")
+
+VOID = {"meta", "br"}
+ODD = "<script>alert(1)</script> $x^2$ {0} \x1b[31m & 'quoted\" \u202e"
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it: tags in balance, ids that are single, what is asked for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.headings: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        found = dict(attrs)
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found[name] for name in ("src", "href", "xlink:href") if name in found]
+        self.headings += [tag] if re.fullmatch("h[1-6]", tag) else []
+        assert not any(name.startswith("on") for name in found) and tag != "script"
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def read(path: Path) -> Page:
+    found = Page(path.read_text(encoding="utf-8"))
+    assert len(set(found.ids)) == len(found.ids)
+    assert all(link.startswith("#") and link[1:] in found.ids for link in found.links)
+    assert found.headings[0] == "h1" and found.headings.count("h1") == 1
+    assert found.headings.count("h2") == 6
+    return found
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "mine.npz", p=[0.1, 0.6, 0.3], q=[0.5, 0.3, 0.2])
+    return tmp_path / "mine.npz"
+
+
+def without_times(found: Any) -> Any:
+    """What two runs of a command have in common."""
+    if isinstance(found, dict):
+        return {k: without_times(v) for k, v in found.items() if k not in ("seconds", "solves")}
+    return [without_times(one) for one in found] if isinstance(found, list) else found
+
+
+def test_every_number_is_that_of_the_command_beside_it(tmp_path: Path) -> None:
+    texts = np.random.default_rng(0).normal(size=(2, 40, 6)).astype(np.float32)
+    words = [f"text {row // 20} " + "and " * (row % 20) for row in range(40)]
+    capture = make(
+        *texts, contexts=tuple(words), positions=np.tile(np.arange(20), 2),
+        next_tokens=np.arange(40) % 6, source="text decoded from the target at temperature 1",
+    )  # fmt: skip
+    save(capture, tmp_path / "mine.safetensors")
+    written = tmp_path / "numbers.json"
+    said = done(
+        "report", tmp_path / "mine.safetensors", "--output", tmp_path / "page.html", "--rows", 30,
+        "--sampling-top-k", 3, "--json", written,
+    )  # fmt: skip
+    page = " ".join(" ".join(read(tmp_path / "page.html").words).split())
+    (pair,) = json.loads(written.read_text())["pairs"]
+    for sentence in pair["answers"]:
+        assert sentence in page and sentence in " ".join(said.split())
+    assert list(pair["parts"]) == [
+        "overlap", "one_place", "as_served", "whole_draft", "round", "verification",
+    ]  # fmt: skip
+    for part in pair["parts"].values():
+        assert not part["reason"] and part["command"] in page
+        again = tmp_path / "again.json"
+        printed = done(*shlex.split(part["command"])[1:], "--json", again)
+        assert without_times(json.loads(again.read_text())) == without_times(part["result"])
+        if part["result"]["command"] != "bench":  # times are others
+            for number in re.findall(r"\d\.\d{2,}", printed):
+                assert number in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "again.json", "mine.safetensors", "numbers.json", "page.html",
+    ]  # fmt: skip
+
+
+def test_two_captures_stand_side_by_side(tmp_path: Path) -> None:
+    for name, seed in (("one", 0), ("two", 1)):
+        capture = example(rows=3, vocab_size=5, seed=seed, next_tokens=np.full(3, -1))
+        save(capture, tmp_path / f"{name}.safetensors")
+    save(example(rows=3, vocab_size=6), tmp_path / "wide.safetensors")
+    one, two, wide = (tmp_path / f"{name}.safetensors" for name in ("one", "two", "wide"))
+    output = tmp_path / "page.html"
+    said = done("report", one, two, "--output", output, "--sampling-top-k", 0,
+                "--sampling-top-p", 1)  # fmt: skip
+    found = read(output)
+    assert found.headings.count("h3") == 2 * 7
+    assert f"large / small ({one})" in found.words and f"large / small ({two})" in found.words
+    assert "no difference from" in said or "points" in said
+    assert "--whole-draft" not in " ".join(found.words)  # nothing is cut
+    assert "one vocabulary, got V = 5 and V = 6" in refused(
+        "report", one, wide, "--output", tmp_path / "other.html"
+    )
+    assert not (tmp_path / "other.html").exists()
+
+
+def test_names_and_texts_of_others_are_escaped(tmp_path: Path) -> None:
+    logits = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
+    capture = make(
+        *logits, target_model=ODD, draft_model="</title><b>", tokenizer=ODD, source=ODD, note=ODD,
+        contexts=tuple(f"{ODD} {row}" for row in range(4)), positions=np.arange(4),
+        next_tokens=np.arange(4),
+    )  # fmt: skip
+    save(capture, tmp_path / "odd $x$.safetensors")
+    done("report", tmp_path / "odd $x$.safetensors", "--output", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    found = read(tmp_path / "page.html")
+    assert "<script" not in text and "\x1b" not in text and "</title><b>" not in text
+    shown = "<script>alert(1)</script> $x^2$ {0} \\x1b[31m & 'quoted\""
+    assert sum(shown in words for words in found.words) > 5
+
+
+def test_arrays_of_one_row_have_no_interval_and_no_tree(arrays: Path, tmp_path: Path) -> None:
+    said = done("report", arrays, "--output", tmp_path / "page.html")
+    assert "The draft shares 60.0% of its probability with the target (1 of 1 rows); there" in said
+    assert "The best rule keeps one of two drafts 85.0% of the time" in said
+    assert "No tree is recommended: the capture does not say" in said
+    assert "Left out: the capture does not say" in " ".join(read(tmp_path / "page.html").words)
+
+
+def test_a_row_that_holds_no_logits_is_refused_by_its_number(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors"
+    save(example(rows=3, vocab_size=5), whole)
+    tensors = {name: one for name, one in load_file(whole).items() if "crc32" not in name}
+    tensors["target_logits"][1] = np.nan
+    with safe_open(whole, framework="np") as file:
+        save_file(tensors, path, file.metadata())
+    assert "target_logits row 1 holds nan" in refused(
+        "report", path, "--output", tmp_path / "page.html"
+    )
+    assert not list(tmp_path.glob("page.html*"))
+
+
+def test_a_part_that_is_refused_has_its_reason_on_the_page(tmp_path: Path) -> None:
+    """Of three kept tokens no top-k of 20 can be made; all else is answered."""
+    path = tmp_path / "top.safetensors"
+    save(keep_top(example(rows=3, vocab_size=9), 3), path)
+    said = " ".join(done("report", path, "--output", tmp_path / "page.html").split())
+    assert "- The rows could not be cut as served: --sampling-top-k" in said
+    assert "- One draft token is kept " in said
+    page = " ".join(read(tmp_path / "page.html").words)
+    assert "Left out: --sampling-top-k" in page
+    assert "stores the 3 most likely tokens of a row" in page
+
+
+def test_the_page_is_written_over_a_link_and_other_files_stay(arrays: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.html").symlink_to(tmp_path / "place.html")
+    (tmp_path / "page.html.parts").mkdir()
+    other = tmp_path / "page.html.parts" / "notes.txt"
+    other.write_text("mine")
+    done("report", arrays, "--output", tmp_path / "page.html")
+    assert (tmp_path / "page.html").is_symlink() and read(tmp_path / "place.html").words
+    assert [path.name for path in other.parent.iterdir()] == ["notes.txt"]
+    other.unlink()
+    other.parent.rmdir()
+    other.parent.write_text("a file")
+    assert "page.html.parts" in refused("report", arrays, "--output", tmp_path / "page.html")
+
+
+def test_what_drafting_costs_is_taken(arrays: Path, tmp_path: Path) -> None:
+    words = ("report", arrays, "--output", tmp_path / "page.html")
+    done(*words)
+    assert "times as fast" in read(tmp_path / "page.html").words
+    done(*words, "--draft-cost", 0.5, "--node-cost", 0.1)
+    found = read(tmp_path / "page.html").words
+    row = found.index("2 at one place")
+    cells = [word for word in found[row : row + 8] if word.strip()]
+    # 1.85 tokens; (1.85 - 1 - .2) / 1 and 1.85 / (1 + .2 + .5)
+    assert cells[:5] == ["2 at one place", "1.85", "1", "0.650", "1.09"]
+
+
+@pytest.mark.parametrize(
+    ("source", "temperature"),
+    [
+        ("text decoded from the target at temperature 0.6", 0.6),
+        ("text decoded from the target at temperature 0.6, top-k 20", 0.6),
+        ("text decoded from the target at temperature 1e-05", 1e-05),
+        ("text decoded from the target", 1.0),
+        ("logs of a server at temperature 0.2", 1.0),
+    ],
+)
+def test_trees_are_valued_at_the_temperature_of_the_text(source: str, temperature: float) -> None:
+    assert _text_temperature(example(source=source)) == temperature
+
+
+@pytest.mark.slow
+def test_an_interrupted_report_goes_on(arrays: Path, tmp_path: Path) -> None:
+    output, folder = tmp_path / "page.html", tmp_path / "page.html.parts"
+    words = [sys.executable, "-m", "otlp", "report", str(arrays), "--output", str(output)]
+    running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("*.printed.json")) and running.poll() is None:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130 and "keeps what is done" in said and not output.exists()
+    kept = next(folder.glob("*.printed.json"))
+    kept.write_text(json.dumps(["kept from before", *json.loads(kept.read_text())]))
+    subprocess.run(words, check=True, capture_output=True)
+    assert "kept from before" in output.read_text(encoding="utf-8") and not folder.exists()
+
+
+@pytest.mark.slow
+def test_models_are_captured_first_and_their_calls_measured(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    output = tmp_path / "page.html"
+    words = ("report", "--output", output, "--limit", 2, "--tokens", 20, "--device", "cpu")
+    said = done(*words, "--draft", "skip:1", "--json", tmp_path / "page.json")
+    assert "Decoded on this machine" in said and "shares the noise gives" in said
+    assert (tmp_path / "page.safetensors").exists() and read(output).words
+    (pair,) = json.loads((tmp_path / "page.json").read_text())["pairs"]
+    assert pair["capture"] == str(tmp_path / "page.safetensors")
+    assert pair["parts"]["decoding"]["result"]["command"] == "decode"
