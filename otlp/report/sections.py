@@ -153,12 +153,13 @@ def _break_even(found: Mapping[str, Result], costs: tuple[float | None, float | 
     if draft is None and decoded:
         draft = _draft_call(say.fastest(decoded.content))
     rows = [["drafts", "tokens a target call", "draft calls", "pays below", "times as fast"]]
+    rows[0] = rows[0][: 4 + (draft is not None)]
     for name, tokens, calls, nodes in _rounds(found):
         if math.isfinite(tokens.mean):
             spent = 1.0 + (node or 0.0) * nodes + (draft or 0.0) * calls
             below = max(tokens.mean - 1.0 - (node or 0.0) * nodes, 0.0) / calls
-            rate = "" if draft is None else f"{tokens.mean / spent:.2f}"
-            rows.append([name, tokens.show(2), str(calls), f"{below:.3f}", rate])
+            rate = [] if draft is None else [f"{tokens.mean / spent:.2f}"]
+            rows.append([name, tokens.show(2), str(calls), f"{below:.3f}", *rate])
     said = (
         "Drafting pays while a draft call costs less, in target calls, than the column 'pays below'"
         f" says. Here a drafted token adds {node or 0.0:g} to a target call, and verification "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -113,3 +114,19 @@ def test_bad_options(captured: Path, options: str) -> None:
 
 def test_how_a_file_is_read_is_refused_without_a_file() -> None:
     assert "are for .npz, .npy, .csv: give one as FILE" in refused("lab", "design", "--logits")
+
+
+def test_the_best_chain_stands_beside_the_trees(captured: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install -e .[plot]")
+    written, figure = tmp_path / "designs.json", tmp_path / "designs.svg"
+    words = ("--nodes", "2,4", "--length", 3, "--json", written, "--figure", figure)
+    output = done(captured, *words)
+    for budget in json.loads(written.read_text())["budgets"]:
+        chains = [one for one in budget["designs"] if one["chain"]]
+        assert len(chains) == 1 and chains[0]["candidate"].startswith("iid_paths(1, ")
+        for one in budget["designs"]:
+            ratio = one["tokens_per_call"] / chains[0]["tokens_per_call"]
+            assert one["over_chain"][0] == pytest.approx(ratio)
+            assert one["over_chain"][1] <= ratio <= one["over_chain"][2]
+        assert chains[0]["over_chain"] == pytest.approx([1.0, 1.0, 1.0])
+    assert "over the" in output and ">chain</text>" in figure.read_text()

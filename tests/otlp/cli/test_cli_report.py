@@ -130,6 +130,7 @@ def test_two_captures_stand_side_by_side(tmp_path: Path) -> None:
     assert found.headings.count("h3") == 2 * 7
     assert f"large / small ({one})" in found.words and f"large / small ({two})" in found.words
     assert "no difference from" in said or "points" in said
+    assert "times as fast" not in found.words  # no cost is known
     assert "--whole-draft" not in " ".join(found.words)  # nothing is cut
     assert "one vocabulary, got V = 5 and V = 6" in refused(
         "report", one, wide, "--output", tmp_path / "other.html"
@@ -154,11 +155,17 @@ def test_names_and_texts_of_others_are_escaped(tmp_path: Path) -> None:
 
 
 def test_arrays_of_one_row_have_no_interval_and_no_tree(arrays: Path, tmp_path: Path) -> None:
-    said = done("report", arrays, "--output", tmp_path / "page.html")
+    words = ("--output", tmp_path / "page.html", "--draft-cost", 0.5, "--node-cost", 0.1)
+    said = done("report", arrays, *words)
     assert "The draft shares 60.0% of its probability with the target (1 of 1 rows); there" in said
     assert "The best rule keeps one of two drafts 85.0% of the time" in said
     assert "No tree is recommended: the capture does not say" in said
-    assert "Left out: the capture does not say" in " ".join(read(tmp_path / "page.html").words)
+    found = read(tmp_path / "page.html").words
+    assert "Left out: the capture does not say" in " ".join(found)
+    row = found.index("2 at one place")
+    cells = [word for word in found[row : row + 12] if word.strip()]
+    # 1.85 tokens; (1.85 - 1 - .2) / 1 and 1.85 / (1 + .2 + .5)
+    assert cells[:5] == ["2 at one place", "1.85", "1", "0.650", "1.09"]
 
 
 def test_a_row_that_holds_no_logits_is_refused_by_its_number(tmp_path: Path) -> None:
@@ -198,18 +205,6 @@ def test_the_page_is_written_over_a_link_and_other_files_stay(arrays: Path, tmp_
     other.parent.rmdir()
     other.parent.write_text("a file")
     assert "page.html.parts" in refused("report", arrays, "--output", tmp_path / "page.html")
-
-
-def test_what_drafting_costs_is_taken(arrays: Path, tmp_path: Path) -> None:
-    words = ("report", arrays, "--output", tmp_path / "page.html")
-    done(*words)
-    assert "times as fast" in read(tmp_path / "page.html").words
-    done(*words, "--draft-cost", 0.5, "--node-cost", 0.1)
-    found = read(tmp_path / "page.html").words
-    row = found.index("2 at one place")
-    cells = [word for word in found[row : row + 8] if word.strip()]
-    # 1.85 tokens; (1.85 - 1 - .2) / 1 and 1.85 / (1 + .2 + .5)
-    assert cells[:5] == ["2 at one place", "1.85", "1", "0.650", "1.09"]
 
 
 @pytest.mark.parametrize(

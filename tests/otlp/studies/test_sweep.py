@@ -361,3 +361,14 @@ def test_killed_and_resumed_by_two_processes_it_is_the_same_to_the_byte(tmp_path
     assert len(done) < alone.stat().st_size
     subprocess.run([*words, "--jobs", "2"], check=True, stdout=subprocess.DEVNULL)
     assert killed.read_bytes() == alone.read_bytes()
+
+
+def test_the_distance_from_the_optimum_is_in_the_record_paired() -> None:
+    points = sweep(otlp.captures.builtin()[:20], Grid(n=[4], rules=["naive"]))
+    naive, optimum, _ = points
+    found = naive.record(optimum)["below_optimum"]
+    apart = optimum.values - naive.values
+    assert found[0] == pytest.approx(apart.mean()) and found[0] > 0.0
+    # acceptances differ between rows by more than the rules do on a row
+    assert found[2] - found[1] < naive.acceptance.high - naive.acceptance.low
+    assert optimum.record(optimum)["below_optimum"][0] == 0.0
