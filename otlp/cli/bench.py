@@ -139,7 +139,7 @@ def command(
     chosen.say_truncations(chosen.truncations(temperature=temperature, top_k=widest))
     for cell in cells:
         if cell.skipped:
-            size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
+            size = f"({cell.size.k or data.model_vocab_size}, {cell.size.n})"
             note(f"{size} {cell.solver}: {cell.skipped}")
 
 

@@ -81,7 +81,8 @@ def command(
         "path": str(output),
         "row_count": len(made),
         "prompt_count": len(prompts),
-        "vocab_size": made.vocab_size,
+        "vocab_size": made.model_vocab_size,
     }
     write_result(json_path, "capture", {**models.said(), **asked, **found})
-    console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, V = {made.vocab_size}")
+    size = f"V = {made.model_vocab_size:,}"
+    console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, {size}")

@@ -56,7 +56,7 @@ def command(
         "source": data.source,
         "note": data.note,
         "row_count": len(data),
-        "vocab_size": data.vocab_size - (data.kept is not None),
+        "vocab_size": data.model_vocab_size,
         "stored_as": data.dtype if data.kept is None else None,
         "kept_tokens": data.kept,
         "described_rows": len(described.numbers),

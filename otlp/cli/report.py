@@ -173,7 +173,7 @@ def _captured(output: Path, models: Models, words: tuple[str, ...], folder: Path
 
 
 def _check_vocabularies(captures: Sequence[Capture]) -> None:
-    sizes = [capture.vocab_size - (capture.kept is not None) for capture in captures]
+    sizes = [capture.model_vocab_size for capture in captures]
     if len(set(sizes)) > 1:
         raise InvalidInputError(
             "captures side by side must have one vocabulary, got V = {:,} and V = {:,}: write a "

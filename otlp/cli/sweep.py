@@ -116,7 +116,7 @@ def command(
     points += [one.point(rule, source) for rule, one in measure_all(own, source, grid)]
     axis = over.replace("-", "_") if over else varying(points)
     made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
-    size = source.vocab_size
+    size = chosen.capture.model_vocab_size if chosen else source.vocab_size
     best = {point.setting: point for point in points if point.rule == OPTIMUM}
     content = {
         **(chosen.source if chosen else made_up),

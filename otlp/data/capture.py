@@ -186,6 +186,11 @@ class Capture(ReadOnly):
         return int(self.target_logits.shape[1])
 
     @property
+    def model_vocab_size(self) -> int:
+        """The number of tokens of the models: V, without a token that stands for the rest."""
+        return self.vocab_size - (self.kept is not None)
+
+    @property
     def passages(self) -> IntArray:
         """The passage of each row, shape (rows,).
 

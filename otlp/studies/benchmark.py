@@ -164,7 +164,7 @@ def benchmark(
     for size in sizes:
         problems = [_problem(capture, row, size, **cut) for row in rows]
         for name, solver in solvers.items():
-            label = f"({size.k or capture.vocab_size}, {size.n}) {name}"
+            label = f"({size.k or capture.model_vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
             work = partial(_timed, name=name, solver=solver, time_limit=time_limit, small=small)
