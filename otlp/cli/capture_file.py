@@ -15,6 +15,11 @@ from otlp.data.captures import Capture, builtin, load
 from otlp.data.pairs import READERS, read_pairs
 
 
+def file_word(path: str) -> str:
+    """A file name as a command line has it: one that begins with a dash is no option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
 @dataclass(frozen=True)
 class CaptureFile:
     """A file as the command line names it; without a path it is the built-in capture."""
@@ -31,12 +36,10 @@ class CaptureFile:
     @property
     def words(self) -> tuple[str, ...]:
         """How a command line names the file; nothing for the built-in capture."""
-        path = self.path
-        if path is None:
+        if self.path is None:
             return ()
-        safe = f"./{path}" if path.startswith("-") else path
         flags = {"--logits": self.logits, "--pad-vocabulary": self.pad_vocabulary}
-        return (safe, *(flag for flag, given in flags.items() if given))
+        return (file_word(self.path), *(flag for flag, given in flags.items() if given))
 
     def open(self) -> Capture:
         """Load a capture, or pairs of p and q by the ending of the file.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,19 @@ from click.core import ParameterSource
 
 from otlp.checks import number
 from otlp.cli import options
-from otlp.cli.capture_file import CaptureFile, pair_file_options
+from otlp.cli.capture_file import CaptureFile, file_word, pair_file_options
 from otlp.cli.options import OutputFile
-from otlp.cli.output import console, fail, warn, write_result, write_whole
+from otlp.cli.output import console, fail, warn, write_json, write_result, write_whole
 from otlp.cli.prompts import Models, model_options
-from otlp.cli.report_parts import KEPT, Part, parts_of, run_parts
+from otlp.cli.report_parts import clear, parts_of, run_parts, run_quietly, stamp_of
 from otlp.cli.rows import ChosenRows
 from otlp.data.captures import Capture
 from otlp.data.sampling_cuts import SAMPLING
-from otlp.data.spread_rows import spread_rows
+from otlp.data.whole_file import locked, place_of
 from otlp.errors import InvalidInputError
-from otlp.parallel.rows import CaptureRows
 from otlp.report.page import write_page
 from otlp.report.results import Result
-from otlp.report.sections import sections
+from otlp.report.sections import break_even, sections
 from otlp.report.sentences import first_screen, side_by_side
 from otlp.studies.canvas import file_types
 from otlp.studies.capturing import DECODED
@@ -91,8 +92,9 @@ def command(
 
     The page answers in plain sentences: how much the draft agrees with the target, how often rules
     keep its tokens, which tree to draft, what verification costs. Figures and tables follow, each
-    with the command that gives its numbers. --temperature and the --sampling options are those that
-    the models are served with.
+    with the command that gives its numbers. --temperature and the --sampling options are for the
+    section about the models as they are served. Trees and decoding take the temperature of the
+    text, without cuts: 1 where the text is written here.
     """
     if len(files) > 2:
         raise click.UsageError(f"FILE must be given at most twice, got {len(files)} files")
@@ -106,15 +108,12 @@ def command(
     file_types()  # raises if there is nothing to draw with
     cuts = {name: asked[name] for name in SAMPLING}
     Grid(temperature=(asked["temperature"],), **cuts)  # raises if a value is out of its range
-    folder = Path(f"{output}.parts")
-    call_costs = asked["draft_cost"], asked["node_cost"]
-    for name, cost in zip(("draft_cost", "node_cost"), call_costs, strict=True):
+    if json_path and place_of(json_path) == place_of(output):
+        raise click.UsageError("--json and --output must be two files")
+    folder, costs = Path(f"{output}.parts"), (asked["draft_cost"], asked["node_cost"])
+    for name, cost in zip(("draft_cost", "node_cost"), costs, strict=True):
         number(cost or 0.0, name, 0.0)
-    served, costs = (
-        _words(asked, "temperature", *SAMPLING),
-        _words(asked, "draft_cost", "node_cost"),
-    )
-    try:
+    with _own(folder):
         if given:
             taken = _words({"tokens": tokens, "top_logprobs": top_logprobs})
             sources = [_captured(output, models, taken, folder)]
@@ -124,51 +123,83 @@ def command(
         _check_vocabularies(captures)
         pairs = []
         for source, capture in zip(sources, captures, strict=True):
-            chosen = CaptureRows(capture, spread_rows(len(capture), rows))
-            how = (rows, served, _text_temperature(capture), costs, jobs or os.cpu_count() or 1)
-            parts = parts_of(source, models if given else None, *how)
-            found = run_parts(parts, folder, str(chosen.heading()["fingerprint"]))
-            pairs.append({**found, "round": found.get("round", SINGLE_PLACES)})
+            parts = parts_of(
+                *(source, models if given else None, rows),
+                *(_words(asked, "temperature", *SAMPLING), _text_temperature(capture)),
+                *(_words(asked, "draft_cost", "node_cost"), jobs or os.cpu_count() or 1),
+            )
+            stamp = stamp_of(source.path, *_model_stamps(models, given))
+            pairs.append(run_parts(parts, folder, stamp))
+            pairs[-1].setdefault("round", SINGLE_PLACES)
+    names = _names(captures, sources)
+    answers, contrast = [first_screen(pair) for pair in pairs], side_by_side(pairs, names)
+    page = write_page(names, answers, contrast, [sections(pair, costs) for pair in pairs])
+    write_whole(output, lambda path: path.write_bytes(page.encode()))
+    written = [
+        {**ChosenRows(source.path, capture, ()).source, "answers": said,
+         "break_even": break_even(pair, costs), "parts": _parts(pair)}
+        for source, capture, said, pair in zip(sources, captures, answers, pairs, strict=True)
+    ]  # fmt: skip
+    content = {**asked, "rows": rows, "contrast": contrast, "pairs": written}
+    write_result(json_path, "report", content)
+    clear(folder)
+    for name, said in zip(names, answers, strict=True):
+        console.print("\n- ".join([name, *said]) + "\n")
+    console.print("\n".join([*contrast, f"{output}: the page, with figures and tables"]))
+
+
+@contextmanager
+def _own(folder: Path) -> Iterator[None]:
+    """Keep parts in a folder that no other report uses; an empty one goes in the end."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        fail(f"cannot keep anything in {folder}: {error.strerror or error}")
+        fail(f"cannot keep parts in {folder}: {error.strerror or error}")
+    try:
+        if not locked(opened):
+            fail(f"another report is writing to {folder}: wait for it, or give another --output")
+        yield
     except KeyboardInterrupt:
         warn(f"{folder} keeps what is done: the same command goes on from there")
         raise
     finally:
-        with suppress(OSError):  # it is not there, or not empty
+        os.close(opened)
+        with suppress(OSError):  # it is not empty
             folder.rmdir()
-    names = _names(captures, sources)
-    answers, contrast = [first_screen(pair) for pair in pairs], side_by_side(pairs, names)
-    page = write_page(names, answers, contrast, [sections(pair, call_costs) for pair in pairs])
-    write_whole(output, lambda path: path.write_bytes(page.encode()))
-    written = [
-        {**ChosenRows(source.path, capture, ()).source, "answers": said, "parts": _parts(pair)}
-        for source, capture, said, pair in zip(sources, captures, answers, pairs, strict=True)
-    ]
-    write_result(json_path, "report", {**asked, "contrast": contrast, "pairs": written})
-    for path in folder.iterdir():
-        if KEPT.fullmatch(path.name):
-            path.unlink()
-    with suppress(OSError):  # there are files of others
-        folder.rmdir()
-    for name, said in zip(names, answers, strict=True):
-        console.print("\n- ".join([name, *said]) + "\n")
-    console.print("\n".join([*contrast, f"{output}: the page, with figures and tables"]))
 
 
 def _words(asked: Mapping[str, Any], *names: str) -> tuple[str, ...]:
     """Write options as a shell takes them, without those that are None or cut nothing."""
     chosen = {name: asked[name] for name in names or asked}
     kept = {n: v for n, v in chosen.items() if v is not None and v != NOT_CUT.get(n)}
-    return tuple(w for n, v in kept.items() for w in (f"--{n.replace('_', '-')}", f"{v:g}"))
+    return tuple(w for n, v in kept.items() for w in (f"--{n.replace('_', '-')}", str(v)))
 
 
-def _captured(output: Path, models: Models, words: tuple[str, ...], folder: Path) -> CaptureFile:
+def _model_stamps(models: Models, given: Sequence[str]) -> tuple[str, ...]:
+    """Fingerprints of models and prompts; nothing if they are not given."""
+    if not given:
+        return ()
+    from otlp.decode.models.fingerprint import files_fingerprint
+
+    prompts = models.prompt_file or ""
+    read = (files_fingerprint(models.target), files_fingerprint(models.draft))
+    return (*read, stamp_of(prompts) if Path(prompts).is_file() else prompts)
+
+
+def _captured(output: Path, models: Models, texts: tuple[str, ...], folder: Path) -> CaptureFile:
     """Capture the models beside the page, unless that was done before."""
     path = output.with_suffix(".safetensors")
-    part = Part(("capture", str(path), *models.words, *words))
-    if reason := run_parts({"capture": part}, folder, "")["capture"].reason:
-        fail(reason)
+    words = ["capture", file_word(str(path)), *models.words, *texts]
+    stamp = stamp_of(*_model_stamps(models, OF_MODELS))
+    record = folder / "capture.json"  # what was captured, and the file that it was written to
+    if record.exists() and json.loads(record.read_text()) == [stamp, words, stamp_of(path)]:
+        return CaptureFile(str(path))
+    if path.exists():
+        fail(f"{path} is there already: give it as FILE, or delete it")
+    warn(shlex.join(["otlp", *words]))
+    run_quietly(words)
+    write_json(record, [stamp, words, stamp_of(path)])
     return CaptureFile(str(path))
 
 
@@ -183,7 +214,7 @@ def _check_vocabularies(captures: Sequence[Capture]) -> None:
 
 def _text_temperature(capture: Capture) -> float:
     """The temperature that the text of a capture was written at; 1 if the capture does not say."""
-    found = re.match(rf"{DECODED} at temperature ([\d.e-]+)", capture.source)
+    found = re.match(rf"{DECODED} at temperature (\d+(?:\.\d+)?(?:e-?\d+)?)(?:,|$)", capture.source)
     return float(found[1]) if found else 1.0
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -56,9 +57,6 @@ class Part:
 
 
 JSON, FIGURE = {"--json": ".json"}, {"--figure": ".svg"}
-
-KEPT = re.compile(r"[0-9a-f]{12}(\.printed|\.statistics)?\.(json|jsonl|svg)")
-"""Names of the files in the folder."""
 
 
 def parts_of(
@@ -120,7 +118,7 @@ def run_parts(parts: Mapping[str, Part], folder: Path, stamp: str) -> dict[str, 
     folder : Path
         Keeps what the commands write.
     stamp : str
-        A fingerprint of the data: results of other data are not taken.
+        Of the data, by `stamp_of`: results of other data are not taken.
     """
     found = {}
     for number, (name, part) in enumerate(parts.items(), start=1):
@@ -138,7 +136,6 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
         if part.jobs is not None:
             words += ["--jobs", str(part.jobs)]
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             write_json(finished, run_quietly(words))
         except click.ClickException as error:
             # the class of an error is of use to programmers alone
@@ -146,6 +143,25 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
     content, printed = (json.loads(path.read_bytes()) for path in (files["--json"], finished))
     figure = files["--figure"].read_text(encoding="utf-8") if "--figure" in files else ""
     return Result(part.command, content, figure, printed)
+
+
+def stamp_of(*sources: str | Path | None) -> str:
+    """A stamp of files, and of words that name none: it changes where a file is written anew."""
+    found = []
+    for source in sources:
+        path = Path(source or "")
+        about = path.stat() if path.is_file() else None
+        found.append([str(source), about and [about.st_size, about.st_mtime_ns, about.st_ino]])
+    return sha256(json.dumps(found).encode()).hexdigest()[:16]
+
+
+def clear(folder: Path) -> None:
+    """Remove what was kept, and the folder if nothing else is in it."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if re.fullmatch(r"([0-9a-f]{12}(\.\w+)?|capture)\.(json|jsonl|svg)", path.name):
+                path.unlink()
+        folder.rmdir()
 
 
 def run_quietly(words: Sequence[str]) -> list[str | list[list[str]]]:

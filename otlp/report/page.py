@@ -41,7 +41,7 @@ def write_page(
         f'<ul class="answer">\n{"".join(f"<li>{text(one)}</li>" for one in sentences)}</ul>\n'
         for sentences in answers
     ]
-    parts = [_columns(names, lists)]
+    parts = [_columns(names, lists, "h2")]
     for number, heading in enumerate(SECTIONS):
         columns = [
             "".join(part for one in pair[number] for part in _exhibit(one, numbers))
@@ -65,10 +65,11 @@ def text(words: str) -> str:
     return escape(clean(words))
 
 
-def _columns(names: Sequence[str], columns: Sequence[str]) -> str:
+def _columns(names: Sequence[str], columns: Sequence[str], head: str = "h3") -> str:
     """One column a pair, headed by its name if there are two."""
     headed = (
-        f"<section>\n{f'<h3>{text(name)}</h3>' if len(names) > 1 else ''}\n{column}</section>\n"
+        f"<section>\n{f'<{head}>{text(name)}</{head}>' if len(names) > 1 else ''}\n{column}"
+        "</section>\n"
         for name, column in zip(names, columns, strict=True)
     )
     return f'<div class="pairs">\n{"".join(headed)}</div>\n'
@@ -120,9 +121,11 @@ def inline(svg: str, prefix: str, alt: str) -> str:
     opening, _, rest = body.partition(">")
     points = float(opening.partition('viewBox="0 0 ')[2].partition(" ")[0])
     opening = re.sub(r' (width|height)="[^"]*"', "", opening)
-    rest = re.sub(r'\b(id="|href="#)', rf"\1{prefix}-", rest)
+    rest = re.sub(  # in tags, not in the text between them
+        r"<[^>]+>", lambda tag: re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}-", tag[0]), rest
+    )
     # the first fill of white is that of the figure's background
-    rest = rest.replace("url(#", f"url(#{prefix}-").replace("fill: #ffffff", "fill: none", 1)
+    rest = rest.replace("fill: #ffffff", "fill: none", 1)
     # letters of eight points are not drawn larger than those of the page, nor far smaller
     size = f"max-width: {1.75 * points:.0f}px; min-width: {0.85 * points:.0f}px"
     label = f'role="img" aria-label="{text(alt)}" style="{size}"'

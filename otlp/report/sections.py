@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from otlp.report import sentences as say
-from otlp.report.results import Acceptances, Result, as_estimate, difference
+from otlp.report.results import Acceptances, Result, as_estimate
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.estimate import Estimate
 
@@ -27,7 +26,7 @@ ALT = {
     "one_place": "Mean acceptance by rule over n, and its distance from the optimum",
     "as_served": "The same as served, target and draft cut alike",
     "whole_draft": "The same as served, the draft not cut",
-    "round": "Tokens a target call over the budget of nodes, a line a family of trees",
+    "round": "Tokens a target call over the budget of nodes, a line a family, with standard errors",
     "verification": "Median time of plan and certificate over n, a line a rule",
 }
 """What figures show, for who cannot see them."""
@@ -96,9 +95,11 @@ def _by_entropy(found: Result) -> str:
     said = "The overlap is the sum of min(p, q) over the tokens, at temperature 1."
     if len(groups) < 2:
         return said
-    most, least = (as_estimate(groups[at]["overlap"]) for at in (0, -1))
-    gap = say.versus(difference(least, most), "where it is most certain")
-    return f"{said} Where the target is least certain it is {say.percent(least)}: {gap}."
+    most, least = (say.percent(as_estimate(groups[at]["overlap"])) for at in (0, -1))
+    return (
+        f"{said} It is {most} in the quarter of the rows where the target is most certain, and "
+        f"{least} where it is least certain."
+    )
 
 
 def _against_rejection(found: Result) -> str:
@@ -127,46 +128,65 @@ SEE: dict[str, Callable[[Result], str]] = {
 """What to see in a result; sweeps have one sentence of their own."""
 
 
-def _rounds(found: Mapping[str, Result]) -> Iterator[tuple[str, Estimate, int, float]]:
-    """Ways to draft: tokens a target call, draft calls, and drafted tokens of a round."""
-    for point in found["one_place"].content.get("points", ()):
-        if point["rule"] == OPTIMUM:
-            kept = as_estimate(point["acceptance"])
-            more = Estimate(kept.mean + 1.0, kept.low + 1.0, kept.high + 1.0)
-            yield f"{point['n']} at one place", more, 1, point["n"]
-    for budget in found["round"].content.get("budgets", ()):
-        best = budget["designs"][0]
-        tokens = say.tokens_a_call(best, found["round"].content["text_count"])
-        yield say.shape_of(best), tokens, best["depth"], best["nodes"]
-
-
 def _draft_call(one: Mapping[str, Any]) -> float:
     """A draft call in target calls, as decoding measured it."""
     share = one["time_shares"]
     return float(share["draft"] / one["draft_calls"] / (share["target"] / one["target_calls"]))
 
 
+def break_even(
+    found: Mapping[str, Result], costs: tuple[float | None, float | None] = (None, None)
+) -> list[dict[str, Any]]:
+    """Compute from which cost of a draft call on drafting pays, for each way to draft.
+
+    Returns
+    -------
+    list of dict
+        ``drafts``, ``tokens_per_call`` as mean, low and high, ``draft_calls``, ``pays_below`` in
+        target calls, and ``draft_cost`` and ``speed``, None if the cost of a draft call is unknown.
+    """
+    draft, node = costs[0], costs[1] or 0.0
+    if draft is None and found.get("decoding"):
+        draft = _draft_call(say.fastest(found["decoding"].content))
+    ways: list[tuple[str, Estimate, int, float]] = []
+    for point in found["one_place"].content.get("points", ()):
+        if point["rule"] == OPTIMUM and point["acceptance"][0] is not None:
+            kept = as_estimate(point["acceptance"])
+            more = Estimate(kept.mean + 1.0, kept.low + 1.0, kept.high + 1.0)
+            ways.append((f"{point['n']} at one place", more, 1, point["n"]))
+    for budget in found["round"].content.get("budgets", ()):
+        best = budget["designs"][0]
+        tokens = say.tokens_a_call(best, found["round"].content["text_count"])
+        name = f"N = {budget['nodes']}: {say.shape_of(best)}"
+        ways.append((name, tokens, best["depth"], best["nodes"]))
+    return [
+        {
+            "drafts": name,
+            "tokens_per_call": tokens.record(),
+            "draft_calls": calls,
+            "pays_below": max(tokens.mean - 1.0 - node * nodes, 0.0) / calls,
+            "draft_cost": draft,
+            "speed": None if draft is None else tokens.mean / (1.0 + node * nodes + draft * calls),
+        }
+        for name, tokens, calls, nodes in ways
+    ]
+
+
 def _break_even(found: Mapping[str, Result], costs: tuple[float | None, float | None]) -> Exhibit:
-    """From which cost of a draft call on drafting pays, and how much at a known cost."""
-    draft, node = costs
-    decoded = found.get("decoding")
-    if draft is None and decoded:
-        draft = _draft_call(say.fastest(decoded.content))
     rows = [["drafts", "tokens a target call", "draft calls", "pays below", "times as fast"]]
-    rows[0] = rows[0][: 4 + (draft is not None)]
-    for name, tokens, calls, nodes in _rounds(found):
-        if math.isfinite(tokens.mean):
-            spent = 1.0 + (node or 0.0) * nodes + (draft or 0.0) * calls
-            below = max(tokens.mean - 1.0 - (node or 0.0) * nodes, 0.0) / calls
-            rate = [] if draft is None else [f"{tokens.mean / spent:.2f}"]
-            rows.append([name, tokens.show(2), str(calls), f"{below:.3f}", *rate])
+    cost = None
+    for one in break_even(found, costs):
+        cost, tokens = one["draft_cost"], as_estimate(one["tokens_per_call"]).show(2)
+        rate = "-" if cost is None else f"{one['speed']:.2f}"
+        row = [one["drafts"], tokens, str(one["draft_calls"]), f"{one['pays_below']:.3f}", rate]
+        rows.append(row)
     said = (
         "Drafting pays while a draft call costs less, in target calls, than the column 'pays below'"
-        f" says. Here a drafted token adds {node or 0.0:g} to a target call, and verification "
-        "takes no time."
+        f" says. Here a drafted token adds {costs[1] or 0.0:g} to a target call, and verification "
+        "takes no time. The cost of a draft call is "
+        + ("not known." if cost is None else f"{cost:.3g} in the last column.")
     )
-    known = "" if draft is None else f" The last column is for draft calls of {draft:.3g}."
-    return Exhibit(said + known, Result("", {"rows": rows}, printed=[rows]))
+    return Exhibit(said, Result("", {"rows": rows}, printed=[rows]))
 
 
 def _rows(found: Result) -> Sequence[str]:

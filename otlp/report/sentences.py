@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import numpy as np
 import scipy
 
 from otlp.report.results import Acceptances, Result, as_estimate, difference
 from otlp.studies.compare import COUPLED, LIKELIEST, OPTIMUM
 from otlp.studies.estimate import Estimate
 
-SAME = 5e-4
-"""A difference that is not shown: less than .05 points."""
+EQUAL = 5e-4
+"""How far an overlap may be from 1 for draft and target to be called equal."""
 
 USELESS = 0.02
 """Overlap below which a draft is called useless."""
@@ -52,15 +53,18 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
     scale : float
         The size is the difference times `scale`.
     """
-    if math.isnan(gap.mean) or abs(gap.mean) < SAME:
+    mean, low, high = (scale * end for end in (gap.mean, gap.low, gap.high))
+    digits = 1 if scale > 1.0 else 2
+    if math.isnan(mean):
+        return f"not comparable with {other}"
+    if np.nanmax(np.abs([mean, low, high])) < 0.5 * 10.0**-digits:
         return f"as much as {other}"
-    size, half = f"{abs(scale * gap.mean):.1f}", scale * (gap.high - gap.mean)
-    word = "more" if gap.mean > 0.0 else "less"
-    if math.isnan(gap.low):
-        return f"{size}{unit} {word} than {other} (no interval)"
-    if gap.low <= 0.0 <= gap.high:
-        return f"no difference from {other} beyond the noise"
-    return f"{size} ±{half:.1f}{unit} {word} than {other}"
+    if low <= 0.0 <= high:
+        return f"no difference beyond the noise from {other}"
+    half = "" if math.isnan(low) else f" ±{high - mean:.{digits}f}"
+    size = f"{abs(mean):.{digits}f}{half}"
+    alone = " on these rows alone, without an interval" if math.isnan(low) else ""
+    return f"{size}{unit} {'more' if mean > 0.0 else 'less'} than {other}{alone}"
 
 
 def first_screen(found: Mapping[str, Result]) -> list[str]:
@@ -86,7 +90,7 @@ def _overlap(found: Result) -> Iterator[str]:
     most = overlap.mean if math.isnan(overlap.high) else overlap.high
     single = "" if math.isfinite(overlap.low) else SINGLE
     shares = f"shares {percent(overlap)} of its probability with the target {rows}{single}."
-    if overlap.mean > 1.0 - SAME:
+    if overlap.mean > 1.0 - EQUAL:
         yield f"The draft equals the target {rows}: no verification rule needs more than one draft."
     else:
         yield f"The draft is useless: it {shares}" if most < USELESS else f"The draft {shares}"
@@ -185,16 +189,19 @@ def _tree(found: Result) -> Iterator[str]:
         return
     content, texts, designs = found.content, found.content["text_count"], designs_of(found)
     best, chain = designs[0], next((one for one in designs if one["chain"]), None)
+    timed = best["tokens_per_call_time"]
+    which = "gives most" if timed is None else f"is best, {timed:.2f} times as fast as no draft"
     gives = (
-        f"Of {NODES} drafted tokens a round, at temperature {content['temperature']:g}, "
-        f"{shape_of(best)} gives most: {tokens_a_call(best, texts).show(2)} tokens a target call"
+        f"Of {NODES} drafted tokens a round, at temperature {content['temperature']:g} and among "
+        f"the trees that were tried on these texts, {shape_of(best)} {which}: "
+        f"{tokens_a_call(best, texts).show(2)} tokens a target call"
     )
     if chain is None or best["chain"]:
         yield f"{gives}."
     else:
         ratio = as_estimate(best["over_chain"])
         gain = Estimate(ratio.mean - 1.0, ratio.low - 1.0, ratio.high - 1.0)
-        other = f"{shape_of(chain)}, which gives {tokens_a_call(chain, texts).show(2)}"
+        other = f"{shape_of(chain)} ({tokens_a_call(chain, texts).show(2)})"
         yield f"{gives}, {versus(gain, other, '%')}."
 
 
@@ -205,8 +212,9 @@ def _noise(found: Mapping[str, Result]) -> Iterator[str]:
     for one in designs:
         if one["family"] == "shared-noise" and others:
             texts = found["round"].content["text_count"]
-            mean, other = tokens_a_call(one, texts), tokens_a_call(others[0], texts)
-            gap = versus(difference(mean, other), "the best other tree", "", 1.0)
+            rival = max(others, key=lambda other: float(other["tokens_per_call"]))
+            mean, most = tokens_a_call(one, texts), tokens_a_call(rival, texts)
+            gap = versus(difference(mean, most), f"the best other tree ({most.show(2)})", "", 1.0)
             yield f"A tree that shares the noise gives {mean.show(2)} tokens a target call: {gap}."
     for name, when in (("one_place", "at temperature 1"), ("as_served", "as served")):
         rates = Acceptances(found[name].content) if found[name] else None
@@ -237,7 +245,7 @@ def _seconds(found: Result) -> Iterator[str]:
     said = [f"{ways[name]} takes {time:.2g} ms" for name, time in times.items() if time is not None]
     if said:
         rows = found.content["cells"][0]["row_count"]
-        yield f"On this machine {' and '.join(said)} a place (median of {rows} rows)."
+        yield f"On this machine {' and '.join(said)} a place (median over rows: {rows})."
 
 
 def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -255,15 +263,20 @@ def _speed(found: Result | None) -> Iterator[str]:
         return
     best = fastest(found.content)
     up = as_estimate(best["speed_up"])
-    gain = versus(Estimate(up.mean - 1.0, up.low - 1.0, up.high - 1.0), "plain decoding", "%")
-    yield (
-        f"Decoded on this machine, {best['algorithm']} with {best['paths']} x {best['length']} "
-        f"drafted tokens is the fastest. Its tokens a second are {gain}."
+    said = (
+        f"Decoded on this machine at temperature {best['temperature']:g}, the fastest of the ways "
+        f"that were tried is {best['algorithm']} with {best['paths']} x {best['length']} drafted "
+        f"tokens: {up.show(2)} times the speed of plain decoding"
     )
+    if math.isnan(up.low):
+        yield f"{said}, on one prompt, without an interval."
+    else:
+        gain = Estimate(up.mean - 1.0, up.low - 1.0, up.high - 1.0)
+        yield f"{said}, {versus(gain, 'plain decoding', '%')}."
 
 
 def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:
-    """Compare two pairs, as if their rows were independent."""
+    """Compare the overlaps of two pairs, as if their rows were independent."""
     found = [pair["overlap"] for pair in pairs]
     if len(found) != 2 or not all(found):
         return []

@@ -301,7 +301,7 @@ def _table(
                 *([_drawn(one)] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
-                f"{one.efficiency:.2f} ±{one.error:.2f}",
+                f"{one.efficiency:.2f}" + (f" ±{one.error:.2f}" if one.error else ""),
                 one.over(chain).show(3) if chain else "-",
                 *([f"{costs.tokens_per_second(one):.2f}"] if costs else []),
                 one.verification.name,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from otlp.checks import real_array, token_ids, whole_number
 from otlp.distribution import FloatArray, IntArray
@@ -79,8 +80,9 @@ class WrittenText:
     def places(self) -> list[tuple[int, FloatArray, FloatArray]]:
         """Token, p and q at each place, over the tokens that matter there.
 
-        Acceptance depends on tokens with q = 0 by their total mass p alone.  They are one token,
-        the last, but for the text's own.
+        Tokens that are never proposed matter by their total mass p alone: they are one token, the
+        last.  Of tokens with q = 0 a tree may propose those of the lowest ids, where it takes more
+        certain children than the draft has tokens: `MOST_PROPOSED` of these are kept.
         """
         return list(map(_joined, self.tokens.tolist(), self.targets, self.drafts))
 
@@ -101,9 +103,20 @@ class WrittenText:
         return starts
 
 
+MOST_PROPOSED = 16
+"""Tokens without probability that a tree may propose, those of the lowest ids."""
+
+
+def _proposed(drafted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The tokens that may be proposed, of those that are drafted and those that are not."""
+    kept = drafted.copy()
+    kept[np.flatnonzero(~drafted)[:MOST_PROPOSED]] = True
+    return kept
+
+
 def _joined(token: int, p: FloatArray, q: FloatArray) -> tuple[int, FloatArray, FloatArray]:
-    """Join the tokens of one place that are neither drafted nor written."""
-    kept = q > 0.0
+    """Join the tokens of one place that are neither proposed nor written."""
+    kept = _proposed(q > 0.0)
     kept[token] = True
     if np.count_nonzero(~kept) < 2:
         return token, p, q
@@ -112,19 +125,21 @@ def _joined(token: int, p: FloatArray, q: FloatArray) -> tuple[int, FloatArray, 
 
 
 def without_undrafted(text: WrittenText) -> WrittenText:
-    """The same text over fewer tokens: those that are nowhere drafted, nor written, are made one.
+    """The same text over fewer tokens: those that are nowhere proposed, nor written, are made one.
 
-    Acceptance depends on them by the target's mass of all of them alone.
+    Acceptance depends on them by the target's mass of all of them alone; see `WrittenText.places`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp_lab.design.text_renewal import WrittenText, without_undrafted
-    >>> target, draft = np.tile([0.4, 0.2, 0.2, 0.2], (2, 1)), np.tile([0.5, 0.5, 0.0, 0.0], (2, 1))
-    >>> without_undrafted(WrittenText(np.array([0, 1]), target, draft)).targets[0].tolist()
-    [0.4, 0.2, 0.4]
+    >>> text = WrittenText(np.array([0]), np.full((1, 99), 1 / 99), np.eye(1, 99))
+    >>> fewer = without_undrafted(text)
+    >>> fewer.targets.shape, round(float(fewer.targets[0, -1]), 6)
+    ((1, 18), 0.828283)
     """
-    kept = np.isin(np.arange(text.drafts.shape[1]), text.tokens) | text.drafts.any(axis=0)
+    kept = _proposed(text.drafts.max(axis=0) > 0.0)
+    kept[text.tokens] = True
     if np.count_nonzero(~kept) < 2:
         return text
     rest = text.targets[:, ~kept].sum(axis=1, keepdims=True)

@@ -61,7 +61,8 @@ def captured_texts(capture: Capture, temperature: float) -> Iterator[WrittenText
     -----
     If the capture stores the most likely tokens only, a text token that is not stored becomes the
     last token, which stands for all of these.  The draft never proposes it, so the predictions are
-    those of a draft that is cut to the stored tokens.
+    those of a draft that is cut to the stored tokens.  At other temperatures than 1 the target's
+    mass of the tokens that are not stored is taken at its largest.
 
     Raises
     ------

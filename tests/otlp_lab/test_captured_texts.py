@@ -9,9 +9,11 @@ import pytest
 
 from otlp.data.captures import keep_top
 from otlp.decode import iid_paths
+from otlp.decode.drafting import mixed_tree
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import rate_ratio
 from otlp_lab.design import WrittenText, tournament_profile
+from otlp_lab.design.node_acceptance import mean_acceptance
 from otlp_lab.design.statistics import Candidate
 from otlp_lab.design.written_texts import captured_texts
 from tests.example_captures import make
@@ -59,22 +61,32 @@ def test_tokens_that_were_not_kept_are_the_last() -> None:
         )
 
 
-def test_tokens_without_a_draft_are_one_at_each_place() -> None:
+def test_tokens_that_are_not_proposed_are_one_at_each_place() -> None:
+    """Also beside trees with more certain children than the draft has tokens."""
     rng = np.random.default_rng(2)
-    p = rng.dirichlet(np.ones(8), size=6)
-    q = rng.dirichlet(np.ones(8), size=6) * (rng.random((6, 8)) < 0.5)
-    q[:, 0] += 0.1
-    text = WrittenText(np.arange(6), p, q / q.sum(axis=1, keepdims=True))
+    p = rng.dirichlet(np.ones(60), size=6)
+    q = rng.dirichlet(np.ones(60), size=6) * (rng.random((6, 60)) < 0.05)
+    q[:, 7] += 0.1
+    text = WrittenText(rng.integers(60, size=6), p, q / q.sum(axis=1, keepdims=True))
     for place, (token, joined_p, joined_q) in enumerate(text.places):
+        own = int(text.tokens[place])
         assert joined_p.sum() == pytest.approx(1.0) and joined_q.sum() == pytest.approx(1.0)
-        assert joined_p[token] == p[place, place] and joined_q[token] == text.drafts[place, place]
-        undrafted = text.drafts[place] == 0.0
-        undrafted[place] = False
-        assert joined_p.size == 8 - max(undrafted.sum() - 1, 0)
+        assert joined_p[token] == p[place, own] and joined_q[token] == text.drafts[place, own]
+        assert joined_p.size < 30
     # one path of one token is speculative sampling: A/P is min(1, q/p)
     found = tournament_profile(text, iid_paths(1, 1), 1)[:, 1]
-    wanted = [min(1.0, text.drafts[at, at] / p[at, at]) for at in range(5)]
+    written = np.arange(5), text.tokens[:5]
+    wanted = np.minimum(1.0, text.drafts[written] / p[written])
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    dense = replace(text)
+    dense.__dict__["places"] = list(
+        zip(text.tokens.tolist(), text.targets, text.drafts, strict=True)
+    )
+    np.testing.assert_allclose(mean_acceptance([text], 8, 4), mean_acceptance([dense], 8, 4))
+    drafting = mixed_tree(((8, 1), (2, 0)))
+    np.testing.assert_allclose(
+        tournament_profile(text, drafting, 3), tournament_profile(dense, drafting, 3), atol=1e-12
+    )
 
 
 def test_candidates_are_compared_text_by_text() -> None:

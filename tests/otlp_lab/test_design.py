@@ -46,7 +46,7 @@ from otlp_lab.design.node_acceptance import (
     mean_acceptance,
 )
 from otlp_lab.design.rejection_profiles import rejection_profile
-from otlp_lab.design.text_renewal import renew, without_undrafted
+from otlp_lab.design.text_renewal import MOST_PROPOSED, renew, without_undrafted
 from otlp_lab.laws.prefix_laws import prefix_law
 from tests.otlp.decode.tabular_rounds import LEAF, NAMES, every_text, without_memory
 
@@ -333,12 +333,12 @@ def test_a_draft_at_a_temperature_of_its_own_is_another_draft() -> None:
 @pytest.mark.parametrize("rule", [Tournament(), GreedyMultipath()])
 def test_tokens_that_are_nowhere_drafted_may_be_one(rule: Verification) -> None:
     rng = np.random.default_rng(14)
-    p, q = rng.dirichlet(np.ones(9), 6), rng.dirichlet(np.ones(9), 6)
-    q[:, [1, 4, 7, 8]] = 0.0
+    p, q = rng.dirichlet(np.ones(30), 6), rng.dirichlet(np.ones(30), 6)
+    q[:, 5:] = 0.0
     q /= q.sum(axis=1, keepdims=True)
-    text = WrittenText(np.array([0, 2, 4, 6, 3, 5]), p, q)
+    text = WrittenText(np.array([0, 2, 29, 6, 3, 28]), p, q)
     fewer = without_undrafted(text)
-    assert fewer.targets.shape == (6, 7)
+    assert fewer.targets.shape == (6, 5 + MOST_PROPOSED + 2 + 1)
     assert np.allclose(fewer.targets.sum(axis=1), 1.0, atol=1e-15)
     for drafting in (iid_paths(2, 3), tree_shape([-1, 0, 0, 1, 1, 2], "iid"), MIXED):
         if isinstance(rule, Tournament):

@@ -39,7 +39,9 @@ def sweep(below: dict[str, list[float | None]], best: float | None = 0.5) -> Res
     return Result("otlp sweep", {"points": points, **cuts})
 
 
-def design(*ones: tuple[str, bool, float, float, list[float]], texts: int = 9) -> Result:
+def design(
+    *ones: tuple[str, bool, float, float, list[float]], texts: int = 9, timed: float | None = None
+) -> Result:
     designs = [
         {
             "family": family,
@@ -49,6 +51,7 @@ def design(*ones: tuple[str, bool, float, float, list[float]], texts: int = 9) -
             "tokens_per_call": mean,
             "standard_error": error,
             "over_chain": ratio,
+            "tokens_per_call_time": timed,
         }
         for family, chain, mean, error, ratio in ones
     ]
@@ -79,16 +82,19 @@ def screen(**changes: Result) -> str:
     [
         (Estimate(0.02, 0.01, 0.03), "2.0 ±1.0 points more than it"),
         (Estimate(-0.02, -0.03, -0.01), "2.0 ±1.0 points less than it"),
-        (Estimate(0.02, -0.01, 0.05), "no difference from it beyond the noise"),
-        (Estimate(0.02, 0.0, 0.04), "no difference from it beyond the noise"),
+        (Estimate(0.02, -0.01, 0.05), "no difference beyond the noise from it"),
+        (Estimate(0.02, 0.0, 0.04), "no difference beyond the noise from it"),
+        (Estimate(1e-9, -0.1, 0.1), "no difference beyond the noise from it"),
         (Estimate(0.0, 0.0, 0.0), "as much as it"),
         (Estimate(1e-9, 0.9e-9, 1.1e-9), "as much as it"),
-        (Estimate(0.02, NAN, NAN), "2.0 points more than it (no interval)"),
-        (Estimate(-0.02, NAN, NAN), "2.0 points less than it (no interval)"),
+        (Estimate(1e-9, NAN, NAN), "as much as it"),
+        (Estimate(0.02, NAN, NAN), "2.0 points more than it on these rows alone, without an int"),
+        (Estimate(-0.02, NAN, NAN), "2.0 points less than it on these rows alone, without an int"),
+        (Estimate(NAN, NAN, NAN), "not comparable with it"),
     ],
 )
 def test_a_difference_is_said_as_far_as_its_interval_carries_it(gap: Estimate, said: str) -> None:
-    assert versus(gap, "it") == said
+    assert versus(gap, "it").startswith(said)
 
 
 def test_differences_of_two_means_have_the_interval_of_independent_ones() -> None:
@@ -122,9 +128,15 @@ def test_the_overlap(found: Result, said: str) -> None:
     [
         ([0.02, 0.01, 0.03], "2.0 ±1.0 points less than the best rule"),
         ([-0.02, -0.03, -0.01], "2.0 ±1.0 points more than the best rule"),
-        ([0.02, -0.01, 0.05], "no difference from the best rule for independent drafts beyond"),
+        (
+            [0.02, -0.01, 0.05],
+            "no difference beyond the noise from the best rule for independent drafts.",
+        ),
         ([0.0, 0.0, 0.0], "as much as the best rule"),
-        ([0.02, None, None], "2.0 points less than the best rule for independent drafts (no int"),
+        (
+            [0.02, None, None],
+            "2.0 points less than the best rule for independent drafts on th",
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -169,12 +181,13 @@ CHAIN = ("paths", True, 2.0, 0.1, [1.0, 1.0, 1.0])
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (design(("tree", False, 2.4, 0.1, [1.2, 1.1, 1.3]), CHAIN), "a tree of 16 nodes and depth "
-         "4 (tree) gives most: 2.40 ±0.23 tokens a target call, 20.0 ±10.0% more than a chain of "
-         "4, which gives 2.00 ±0.23."),
+        (design(("tree", False, 2.4, 0.1, [1.2, 1.1, 1.3]), CHAIN), "tried on these texts, a tree "
+         "of 16 nodes and depth 4 (tree) gives most: 2.40 ±0.23 tokens a target call, 20.0 ±10.0% "
+         "more than a chain of 4 (2.00 ±0.23)."),
         (design(("paths", False, 2.1, 0.1, [1.05, 0.9, 1.2]), CHAIN), "4 paths of 4 gives most: "
-         "2.10 ±0.23 tokens a target call, no difference from a chain of 4, which gives"),
-        (design(("top", False, 1.9, 0.1, [0.95, 0.92, 0.98]), CHAIN), "5.0 ±3.0% less than"),
+         "2.10 ±0.23 tokens a target call, no difference beyond the noise from a chain of 4 (2.00"),
+        (design(("top", False, 1.9, 0.1, [0.95, 0.92, 0.98]), CHAIN, timed=1.3), "(top) is best, "
+         "1.30 times as fast as no draft: 1.90 ±0.23 tokens a target call, 5.0 ±3.0% less than"),
         (design(CHAIN), "a chain of 4 gives most: 2.00 ±0.23 tokens a target call."),
         (design(CHAIN, texts=1), "a chain of 4 gives most: 2.00 tokens a target call."),
         (design(("tree", False, 2.4, 0.1, [1.2, 1.1, 1.3])), "2.40 ±0.23 tokens a target call."),
@@ -188,9 +201,12 @@ def test_the_tree(found: Result, said: str) -> None:
 @pytest.mark.parametrize(
     ("mean", "said"),
     [
-        (3.0, "gives 3.00 ±0.02 tokens a target call: 1.0 ±0.0 more than the best other tree"),
-        (1.5, "gives 1.50 ±0.02 tokens a target call: 0.5 ±0.0 less than the best other tree"),
-        (2.01, "no difference from the best other tree beyond the noise"),
+        (
+            3.0,
+            "gives 3.00 ±0.02 tokens a target call: 1.00 ±0.03 more than the best other tree",
+        ),
+        (1.5, "gives 1.50 ±0.02 tokens a target call: 0.50 ±0.03 less than the best other tree"),
+        (2.01, "no difference beyond the noise from the best other tree (2.00 ±0.02)"),
     ],
 )
 def test_noise_or_transport_by_trees(mean: float, said: str) -> None:
@@ -201,7 +217,7 @@ def test_noise_or_transport_by_trees(mean: float, said: str) -> None:
 
 
 def test_milliseconds_are_said_if_there_are_any() -> None:
-    assert "the best rule for four drafts takes 2 ms a place (median of 5 rows)" in screen()
+    assert "the best rule for four drafts takes 2 ms a place (median over rows: 5)" in screen()
     assert " ms" not in screen(verification=bench(None))
     assert " ms" not in screen(verification=Result("", reason="no"))
 
@@ -209,18 +225,24 @@ def test_milliseconds_are_said_if_there_are_any() -> None:
 @pytest.mark.parametrize(
     ("up", "said"),
     [
-        ([1.5, 1.4, 1.6], "50.0 ±10.0% more than plain decoding."),
-        ([0.8, 0.7, 0.9], "20.0 ±10.0% less than plain decoding."),
-        ([1.1, 0.9, 1.3], "no difference from plain decoding beyond the noise."),
+        ([1.5, 1.4, 1.6], "1.50 ±0.10 times the speed of plain decoding, 50.0 ±10.0% more than"),
+        ([0.8, 0.7, 0.9], "0.80 ±0.10 times the speed of plain decoding, 20.0 ±10.0% less than"),
+        ([1.1, 0.9, 1.3], "speed of plain decoding, no difference beyond the noise from plain dec"),
+        ([1.5, None, None], "1.50 times the speed of plain decoding, on one prompt, without an"),
     ],
 )
-def test_the_speed_that_was_measured(up: list[float], said: str) -> None:
+def test_the_speed_that_was_measured(up: Any, said: str) -> None:
     ways = [("autoregressive", [9.0, 9.0, 9.0]), ("block", [0.1, 0.1, 0.1]), ("two-slice", up)]
     content = {"measurements": [
-        {"algorithm": name, "paths": 2, "length": 4, "speed_up": speed} for name, speed in ways
+        {"algorithm": name, "paths": 2, "length": 4, "temperature": 0.6, "speed_up": speed}
+        for name, speed in ways
     ]}  # fmt: skip
     found = screen(decoding=Result("otlp decode", content))
-    assert "two-slice with 2 x 4 drafted tokens is the fastest" in found and said in found
+    assert (
+        "at temperature 0.6, the fastest of the ways that were tried is two-slice with 2 x 4"
+        in found
+        and said in found
+    )
     assert "Nothing was decoded: no." in screen(decoding=Result("", reason="no"))
 
 
@@ -232,6 +254,6 @@ def test_two_drafts_are_compared() -> None:
         "c {0}."
     ]
     level = side_by_side([{"overlap": info(0.5)}, {"overlap": info(0.48)}], names)
-    assert "no difference from c {0} beyond the noise" in level[0]
+    assert "no difference beyond the noise from c {0}" in level[0]
     assert side_by_side(pairs[:1], names) == []
     assert side_by_side([pairs[0], {"overlap": Result("")}], names) == []
