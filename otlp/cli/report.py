@@ -20,7 +20,7 @@ from otlp.cli.capture_file import CaptureFile, file_word, pair_file_options
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, fail, warn, write_json, write_result, write_whole
 from otlp.cli.prompts import Models, model_options
-from otlp.cli.report_parts import clear, parts_of, run_parts, run_quietly, stamp_of
+from otlp.cli.report_parts import clear, parts_of, run_parts, run_quietly, stamp_of, words_of
 from otlp.cli.rows import ChosenRows
 from otlp.data.captures import Capture
 from otlp.data.sampling_cuts import SAMPLING
@@ -44,9 +44,6 @@ SINGLE_PLACES = Result(
 
 TOKENS = 64
 """Tokens of each text of a capture that is made."""
-
-NOT_CUT = {"sampling_top_k": 0, "sampling_top_p": 1.0, "sampling_min_p": 0.0}
-"""Values of options that cut nothing."""
 
 
 @click.command(
@@ -83,8 +80,6 @@ def command(
     models: Models,
     tokens: int,
     top_logprobs: int | None,
-    rows: int,
-    jobs: int | None,
     json_path: Path | None,
     **asked: Any,
 ) -> None:
@@ -115,7 +110,7 @@ def command(
         number(cost or 0.0, name, 0.0)
     with _own(folder):
         if given:
-            taken = _words({"tokens": tokens, "top_logprobs": top_logprobs})
+            taken = words_of({"tokens": tokens, "top_logprobs": top_logprobs})
             sources = [_captured(output, models, taken, folder)]
         else:
             sources = [CaptureFile(path, logits, pad_vocabulary) for path in files or (None,)]
@@ -123,11 +118,8 @@ def command(
         _check_vocabularies(captures)
         pairs = []
         for source, capture in zip(sources, captures, strict=True):
-            parts = parts_of(
-                *(source, models if given else None, rows),
-                *(_words(asked, "temperature", *SAMPLING), _text_temperature(capture)),
-                *(_words(asked, "draft_cost", "node_cost"), jobs or os.cpu_count() or 1),
-            )
+            run_by = models if given else None
+            parts = parts_of(source, run_by, _text_temperature(capture), asked)
             stamp = stamp_of(source.path, *_model_stamps(models, given))
             pairs.append(run_parts(parts, folder, stamp))
             pairs[-1].setdefault("round", SINGLE_PLACES)
@@ -140,8 +132,8 @@ def command(
          "break_even": break_even(pair, costs), "parts": _parts(pair)}
         for source, capture, said, pair in zip(sources, captures, answers, pairs, strict=True)
     ]  # fmt: skip
-    content = {**asked, "rows": rows, "contrast": contrast, "pairs": written}
-    write_result(json_path, "report", content)
+    asked.pop("jobs")  # the numbers are the same
+    write_result(json_path, "report", {**asked, "contrast": contrast, "pairs": written})
     clear(folder)
     for name, said in zip(names, answers, strict=True):
         console.print("\n- ".join([name, *said]) + "\n")
@@ -167,13 +159,6 @@ def _own(folder: Path) -> Iterator[None]:
         os.close(opened)
         with suppress(OSError):  # it is not empty
             folder.rmdir()
-
-
-def _words(asked: Mapping[str, Any], *names: str) -> tuple[str, ...]:
-    """Write options as a shell takes them, without those that are None or cut nothing."""
-    chosen = {name: asked[name] for name in names or asked}
-    kept = {n: v for n, v in chosen.items() if v is not None and v != NOT_CUT.get(n)}
-    return tuple(w for n, v in kept.items() for w in (f"--{n.replace('_', '-')}", str(v)))
 
 
 def _model_stamps(models: Models, given: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import click
 
@@ -18,6 +20,7 @@ from otlp import __version__
 from otlp.cli.capture_file import CaptureFile
 from otlp.cli.output import collected, warn, write_json
 from otlp.cli.prompts import Models
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.report.results import Result
 from otlp.studies.compare import COUPLED, LIKELIEST
 
@@ -30,6 +33,10 @@ BUDGETS = "8,16,32"
 RULES = f"recursive-rejection,k-seq,{COUPLED},{LIKELIEST}"
 
 TIMED = "martingale,k-seq,recursive-rejection"
+
+
+NOT_CUT = {"sampling_top_k": 0, "sampling_top_p": 1.0, "sampling_min_p": 0.0}
+"""Values of options that cut nothing."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,15 @@ class Part:
 JSON, FIGURE = {"--json": ".json"}, {"--figure": ".svg"}
 
 
+def words_of(asked: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """Write options as a shell takes them, without those that are None or cut nothing."""
+    chosen = {name: asked[name] for name in names or asked}
+    kept = {n: v for n, v in chosen.items() if v is not None and v != NOT_CUT.get(n)}
+    return tuple(w for n, v in kept.items() for w in (f"--{n.replace('_', '-')}", str(v)))
+
+
 def parts_of(
-    file: CaptureFile,
-    models: Models | None,
-    rows: int,
-    served: Sequence[str],
-    text_temperature: float,
-    costs: Sequence[str],
-    jobs: int,
+    file: CaptureFile, models: Models | None, text_temperature: float, asked: Mapping[str, Any]
 ) -> dict[str, Part]:
     """List the commands about one pair of models, by the question that each answers.
 
@@ -75,16 +83,15 @@ def parts_of(
     file : CaptureFile
     models : Models or None
         The models that the capture is of, if they can be run.
-    rows : int
-    served : sequence of str
-        Options of temperature and cuts.
     text_temperature : float
         The temperature that the text of the capture was written at.
-    costs : sequence of str
-        Options of what calls cost.
-    jobs : int
+    asked : mapping
+        The options of ``otlp report``, by name.
     """
-    name, spread = file.words, ("--rows", str(rows))
+    served = words_of(asked, "temperature", *SAMPLING)
+    costs = words_of(asked, "draft_cost", "node_cost")
+    jobs = asked["jobs"] or os.cpu_count()
+    name, spread = file.words, ("--rows", str(asked["rows"]))
     swept = ("sweep", *name, *spread, "--n", COUNTS, "--rules", RULES)
     kept = {**FIGURE, "--journal": ".jsonl"}
     found = {
@@ -94,7 +101,7 @@ def parts_of(
     }
     if any(word.startswith("--sampling") for word in served):
         found["whole_draft"] = Part((*swept, *served, "--whole-draft"), kept, jobs)
-    text = () if text_temperature == 1.0 else ("--temperature", f"{text_temperature:g}")
+    text = () if text_temperature == 1.0 else ("--temperature", str(text_temperature))
     gathered = {**FIGURE, "--statistics": ".statistics.json"}
     if models is not None or file.path is not None:  # without FILE it is about another pair
         source = name if models is None else models.words

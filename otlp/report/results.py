@@ -45,6 +45,11 @@ def as_estimate(record: list[float | None]) -> Estimate:
     return Estimate(*(float("nan") if value is None else float(value) for value in record))
 
 
+def shifted(found: Estimate, by: float) -> Estimate:
+    """Shift mean and interval."""
+    return Estimate(found.mean + by, found.low + by, found.high + by)
+
+
 def difference(one: Estimate, other: Estimate) -> Estimate:
     """Estimate a difference with the interval of independent means.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otlp.report import sentences as say
-from otlp.report.results import Acceptances, Result, as_estimate
+from otlp.report.results import Acceptances, Result, as_estimate, shifted
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.estimate import Estimate
 
@@ -151,8 +151,7 @@ def break_even(
     ways: list[tuple[str, Estimate, int, float]] = []
     for point in found["one_place"].content.get("points", ()):
         if point["rule"] == OPTIMUM and point["acceptance"][0] is not None:
-            kept = as_estimate(point["acceptance"])
-            more = Estimate(kept.mean + 1.0, kept.low + 1.0, kept.high + 1.0)
+            more = shifted(as_estimate(point["acceptance"]), 1.0)
             ways.append((f"{point['n']} at one place", more, 1, point["n"]))
     for budget in found["round"].content.get("budgets", ()):
         best = budget["designs"][0]

@@ -7,14 +7,14 @@ does not contain zero; otherwise the sentence says that there is none beyond the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 import scipy
 
-from otlp.report.results import Acceptances, Result, as_estimate, difference
+from otlp.report.results import Acceptances, Result, as_estimate, difference, shifted
 from otlp.studies.compare import COUPLED, LIKELIEST, OPTIMUM
 from otlp.studies.estimate import Estimate
 
@@ -69,23 +69,17 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
 
 def first_screen(found: Mapping[str, Result]) -> list[str]:
     """Write the sentences about one pair of models, from its results by name."""
-    parts = (
-        _overlap(found["overlap"]),
-        _drafts(found["one_place"]),
-        _served(found["as_served"], found.get("whole_draft")),
-        _tree(found["round"]),
-        _noise(found),
-        _seconds(found["verification"]),
-        _speed(found.get("decoding")),
-    )
-    return [sentence for part in parts for sentence in part]
+    said: list[str] = []
+    for name, write in WRITERS.items():
+        if name == "noise" or found.get(name):
+            said += write(found)
+        elif name in REFUSED and name in found:
+            said.append(f"{REFUSED[name]}: {found[name].reason}.")
+    return said
 
 
-def _overlap(found: Result) -> Iterator[str]:
-    if not found:
-        yield f"The capture could not be described: {found.reason}."
-        return
-    content, overlap = found.content, overlap_of(found)
+def _overlap(found: Mapping[str, Result]) -> Iterator[str]:
+    content, overlap = found["overlap"].content, overlap_of(found["overlap"])
     rows = f"({content['described_rows']:,} of {content['row_count']:,} rows)"
     most = overlap.mean if math.isnan(overlap.high) else overlap.high
     single = "" if math.isfinite(overlap.low) else SINGLE
@@ -103,11 +97,8 @@ def overlap_of(found: Result) -> Estimate:
     return as_estimate(found.content["overlap"][0]["overlap"])
 
 
-def _drafts(found: Result) -> Iterator[str]:
-    if not found:
-        yield f"The rules could not be compared: {found.reason}."
-        return
-    rates = Acceptances(found.content)
+def _drafts(found: Mapping[str, Result]) -> Iterator[str]:
+    rates = Acceptances(found["one_place"].content)
     best = [rates.mean(OPTIMUM, n) for n in (1, 2, DRAFTS)]
     if any(math.isnan(one.mean) for one in best):
         reason = next(one["reason"] for one in rates.points.values() if one["reason"])
@@ -141,16 +132,14 @@ def served_as(content: Mapping[str, Any]) -> str:
     return ", ".join([f"temperature {content['points'][0]['temperature']:g}", *cuts])
 
 
-def _served(found: Result, whole: Result | None) -> Iterator[str]:
-    if not found:
-        yield f"The rows could not be cut as served: {found.reason}."
-        return
-    rates = Acceptances(found.content)
+def _served(found: Mapping[str, Result]) -> Iterator[str]:
+    content, whole = found["as_served"].content, found.get("whole_draft")
+    rates = Acceptances(content)
     one = rates.mean(OPTIMUM, 1)
     if math.isnan(one.mean):
         return
     yield (
-        f"As served ({served_as(found.content)}), one draft token is kept {percent(one)} of the "
+        f"As served ({served_as(content)}), one draft token is kept {percent(one)} of the "
         f"time, and one of four {percent(rates.mean(OPTIMUM, DRAFTS))}. The likeliest token alone "
         f"equals the target's draw {percent(rates.mean(LIKELIEST, 1))} of the time."
     )
@@ -183,11 +172,9 @@ def shape_of(one: Mapping[str, Any]) -> str:
     return f"a tree of {one['nodes']:.3g} nodes and depth {one['depth']} ({one['family']})"
 
 
-def _tree(found: Result) -> Iterator[str]:
-    if not found:
-        yield f"No tree is recommended: {found.reason}."
-        return
-    content, texts, designs = found.content, found.content["text_count"], designs_of(found)
+def _tree(found: Mapping[str, Result]) -> Iterator[str]:
+    content, designs = found["round"].content, designs_of(found["round"])
+    texts = content["text_count"]
     best, chain = designs[0], next((one for one in designs if one["chain"]), None)
     timed = best["tokens_per_call_time"]
     which = "gives most" if timed is None else f"is best, {timed:.2f} times as fast as no draft"
@@ -199,8 +186,7 @@ def _tree(found: Result) -> Iterator[str]:
     if chain is None or best["chain"]:
         yield f"{gives}."
     else:
-        ratio = as_estimate(best["over_chain"])
-        gain = Estimate(ratio.mean - 1.0, ratio.low - 1.0, ratio.high - 1.0)
+        gain = shifted(as_estimate(best["over_chain"]), -1.0)
         other = f"{shape_of(chain)} ({tokens_a_call(chain, texts).show(2)})"
         yield f"{gives}, {versus(gain, other, '%')}."
 
@@ -222,30 +208,20 @@ def _noise(found: Mapping[str, Result]) -> Iterator[str]:
             yield f"A draft that shares the target's noise, {when}, {_of_four(rates, COUPLED)}."
 
 
-def milliseconds(
-    content: Mapping[str, Any], solver: str, n: int, part: str = "plan"
-) -> float | None:
-    """Median milliseconds of a part of `otlp.timing.Timings`; None if nothing was solved."""
-    seconds = [
-        one["seconds"][part]
-        for cell in content["cells"]
-        if (cell["solver"], cell["n"]) == (solver, n)
-        for one in cell["solves"]
-        if one["acceptance"] is not None
-    ]
-    return 1e3 * float(median(seconds)) if seconds else None
-
-
-def _seconds(found: Result) -> Iterator[str]:
+def _seconds(found: Mapping[str, Result]) -> Iterator[str]:
     ways = {
         "martingale": "the best rule for four drafts",
         "recursive-rejection": "recursive rejection",
     }
-    times = {name: milliseconds(found.content, name, DRAFTS) for name in ways} if found else {}
-    said = [f"{ways[name]} takes {time:.2g} ms" for name, time in times.items() if time is not None]
-    if said:
-        rows = found.content["cells"][0]["row_count"]
-        yield f"On this machine {' and '.join(said)} a place (median over rows: {rows})."
+    times = {
+        cell["solver"]: [one["seconds"]["plan"] for one in cell["solves"]]
+        for cell in found["verification"].content["cells"]
+        if cell["n"] == DRAFTS and cell["solver"] in ways and cell["solves"]
+    }
+    each = [f"{ways[name]} takes {1e3 * median(some):.2g} ms" for name, some in times.items()]
+    if each:
+        rows = max(map(len, times.values()))
+        yield f"On this machine {' and '.join(each)} a place (median over rows: {rows})."
 
 
 def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -255,13 +231,8 @@ def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _speed(found: Result | None) -> Iterator[str]:
-    if found is None:
-        return
-    if not found:
-        yield f"Nothing was decoded: {found.reason}."
-        return
-    best = fastest(found.content)
+def _speed(found: Mapping[str, Result]) -> Iterator[str]:
+    best = fastest(found["decoding"].content)
     up = as_estimate(best["speed_up"])
     said = (
         f"Decoded on this machine at temperature {best['temperature']:g}, the fastest of the ways "
@@ -271,8 +242,28 @@ def _speed(found: Result | None) -> Iterator[str]:
     if math.isnan(up.low):
         yield f"{said}, on one prompt, without an interval."
     else:
-        gain = Estimate(up.mean - 1.0, up.low - 1.0, up.high - 1.0)
-        yield f"{said}, {versus(gain, 'plain decoding', '%')}."
+        yield f"{said}, {versus(shifted(up, -1.0), 'plain decoding', '%')}."
+
+
+WRITERS: dict[str, Callable[[Mapping[str, Result]], Iterator[str]]] = {
+    "overlap": _overlap,
+    "one_place": _drafts,
+    "as_served": _served,
+    "round": _tree,
+    "noise": _noise,
+    "verification": _seconds,
+    "decoding": _speed,
+}
+"""What writes the sentences about each result; about noise, from several."""
+
+REFUSED = {
+    "overlap": "The capture could not be described",
+    "one_place": "The rules could not be compared",
+    "as_served": "The rows could not be cut as served",
+    "round": "No tree is recommended",
+    "decoding": "Nothing was decoded",
+}
+"""What is said where there is no result, before the reason."""
 
 
 def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:

@@ -217,7 +217,7 @@ def test_noise_or_transport_by_trees(mean: float, said: str) -> None:
 
 
 def test_milliseconds_are_said_if_there_are_any() -> None:
-    assert "the best rule for four drafts takes 2 ms a place (median over rows: 5)" in screen()
+    assert "the best rule for four drafts takes 2 ms a place (median over rows: 1)" in screen()
     assert " ms" not in screen(verification=bench(None))
     assert " ms" not in screen(verification=Result("", reason="no"))
 
