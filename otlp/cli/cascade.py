@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from otlp.checks import number
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
@@ -53,12 +52,7 @@ Examples:
     show_default="a grid for each cascade",
     help="Thresholds alpha.",
 )
-@click.option(
-    "--draft-cost",
-    type=click.FloatRange(0),
-    default=0.1,
-    help="A draft call, in target calls.",
-)
+@options.draft_cost_option(0.1)
 @options.length_option(5)
 @options.temperature_option()
 @options.seed_option()
@@ -84,7 +78,6 @@ def command(
     intervals over the texts. Below: the speed-up over the target of the fastest threshold that is
     no worse, and the best quality of those that are no slower.
     """
-    number(draft_cost, "--draft-cost", 0.0)
     for method in cascades:
         for alpha in threshold or ():
             METHODS[method].aim(alpha)  # refuses a threshold that is none

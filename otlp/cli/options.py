@@ -132,11 +132,8 @@ class OwnOr(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return self.named.shell_complete(ctx, param, incomplete)
 
 
-class Positive(click.FloatRange):
-    """A number above zero; infinity is one."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0.0, min_open=True)
+class Number(click.FloatRange):
+    """A number in a range; infinity is one, NaN is none."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -146,6 +143,13 @@ class Positive(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+
+class Positive(Number):
+    """A number above zero."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0.0, min_open=True)
 
 
 class ByteCount(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -335,6 +339,10 @@ length_option = _option("--length", _COUNT, "Tokens of a drafted path, at most."
 tokens_option = _option("--tokens", _COUNT, "Tokens written after each prompt.")
 seed_option = _option("--seed", click.IntRange(0), "Seed of random numbers.", 0)
 limit_option = _option("--limit", _COUNT, "How many prompts.", unset="all")
+draft_cost_option = _option("--draft-cost", Number(0.0), "A draft call, in target calls.")
+node_cost_option = _option(
+    "--node-cost", Number(0.0), "What a node adds to a target call, likewise."
+)
 jobs_option = _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()
 _SAMPLING_TOP_K = "Cut both models to their k most likely tokens; 0 keeps all."
 _SAMPLING_TOP_P = "Then cut both to their top-p nucleus; 1 keeps all."

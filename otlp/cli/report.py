@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from otlp.checks import number
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, file_word, pair_file_options
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, fail, warn, write_json, write_result, write_whole
 from otlp.cli.prompts import Models, model_options
-from otlp.cli.report_parts import clear, parts_of, run_parts, run_quietly, stamp_of, words_of
+from otlp.cli.report_parts import Part, clear, parts_of, run_parts, run_quietly, stamp_of, words_of
 from otlp.cli.rows import ChosenRows
 from otlp.data.captures import Capture
 from otlp.data.sampling_cuts import SAMPLING
@@ -36,14 +34,7 @@ from otlp.studies.sweep import Grid
 
 OF_MODELS = ("target", "draft", "prompt_file", "device", "dtype", "limit", "tokens", "top_logprobs")
 
-SINGLE_PLACES = Result(
-    "",
-    reason="the built-in capture holds single places of its texts, and tokens a call need every "
-    "place: give --target and --draft",
-)
-
-TOKENS = 64
-"""Tokens of each text of a capture that is made."""
+SINGLE_PLACES = "the built-in capture holds no two places that follow: give --target and --draft"
 
 
 @click.command(
@@ -61,15 +52,13 @@ Examples:
 )
 @pair_file_options
 @model_options(limit=10)
-@options.tokens_option(TOKENS)
+@options.tokens_option(64)
 @click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
 @options.rows_option(400)
 @options.temperature_option(0.7)
 @options.sampling_options_of(20, 0.95)
-@click.option("--draft-cost", type=click.FloatRange(0), help="A draft call, in target calls.")
-@click.option(
-    "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
-)
+@options.draft_cost_option()
+@options.node_cost_option()
 @options.jobs_option
 @options.json_option("Write the numbers of the page to a file.")
 def command(
@@ -101,13 +90,11 @@ def command(
     if given and (files or logits or pad_vocabulary):
         raise click.UsageError("FILE and options of models, prompts and texts exclude each other")
     file_types()  # raises if there is nothing to draw with
-    cuts = {name: asked[name] for name in SAMPLING}
-    Grid(temperature=(asked["temperature"],), **cuts)  # raises if a value is out of its range
+    # raises if a value is out of its range
+    Grid(temperature=(asked["temperature"],), **{name: asked[name] for name in SAMPLING})
     if json_path and place_of(json_path) == place_of(output):
         raise click.UsageError("--json and --output must be two files")
     folder, costs = Path(f"{output}.parts"), (asked["draft_cost"], asked["node_cost"])
-    for name, cost in zip(("draft_cost", "node_cost"), costs, strict=True):
-        number(cost or 0.0, name, 0.0)
     with _own(folder):
         if given:
             taken = words_of({"tokens": tokens, "top_logprobs": top_logprobs})
@@ -118,20 +105,26 @@ def command(
         _check_vocabularies(captures)
         pairs = []
         for source, capture in zip(sources, captures, strict=True):
-            run_by = models if given else None
-            parts = parts_of(source, run_by, _text_temperature(capture), asked)
+            temperature = _text_temperature(capture)
+            parts = parts_of(source, models if given else None, temperature, asked)
             stamp = stamp_of(source.path, *_model_stamps(models, given))
             pairs.append(run_parts(parts, folder, stamp))
-            pairs[-1].setdefault("round", SINGLE_PLACES)
-    names = _names(captures, sources)
+            pairs[-1].setdefault("round", Result("", reason=SINGLE_PLACES))
+    names = [f"{capture.target_model} / {capture.draft_model}" for capture in captures]
+    if len(set(names)) < len(names):  # two files about one pair
+        names = [f"{name} ({source.name})" for name, source in zip(names, sources, strict=True)]
     answers, contrast = [first_screen(pair) for pair in pairs], side_by_side(pairs, names)
     page = write_page(names, answers, contrast, [sections(pair, costs) for pair in pairs])
     write_whole(output, lambda path: path.write_bytes(page.encode()))
     written = [
-        {**ChosenRows(source.path, capture, ()).source, "answers": said,
-         "break_even": break_even(pair, costs), "parts": _parts(pair)}
+        {
+            **ChosenRows(source.path, capture, ()).source,
+            "answers": said,
+            "break_even": break_even(pair, costs),
+            "parts": {name: one.record() for name, one in pair.items()},
+        }
         for source, capture, said, pair in zip(sources, captures, answers, pairs, strict=True)
-    ]  # fmt: skip
+    ]
     asked.pop("jobs")  # the numbers are the same
     write_result(json_path, "report", {**asked, "contrast": contrast, "pairs": written})
     clear(folder)
@@ -182,7 +175,7 @@ def _captured(output: Path, models: Models, texts: tuple[str, ...], folder: Path
         return CaptureFile(str(path))
     if path.exists():
         fail(f"{path} is there already: give it as FILE, or delete it")
-    warn(shlex.join(["otlp", *words]))
+    warn(Part(tuple(words)).command)
     run_quietly(words)
     write_json(record, [stamp, words, stamp_of(path)])
     return CaptureFile(str(path))
@@ -191,28 +184,11 @@ def _captured(output: Path, models: Models, texts: tuple[str, ...], folder: Path
 def _check_vocabularies(captures: Sequence[Capture]) -> None:
     sizes = [capture.model_vocab_size for capture in captures]
     if len(set(sizes)) > 1:
-        raise InvalidInputError(
-            "captures side by side must have one vocabulary, got V = {:,} and V = {:,}: write a "
-            "report of each".format(*sizes)
-        )
+        said = "captures side by side must have one vocabulary, got V = {:,} and V = {:,}"
+        raise InvalidInputError(said.format(*sizes) + ": write a report of each")
 
 
 def _text_temperature(capture: Capture) -> float:
     """The temperature that the text of a capture was written at; 1 if the capture does not say."""
     found = re.match(rf"{DECODED} at temperature (\d+(?:\.\d+)?(?:e-?\d+)?)(?:,|$)", capture.source)
     return float(found[1]) if found else 1.0
-
-
-def _names(captures: Sequence[Capture], sources: Sequence[CaptureFile]) -> list[str]:
-    """A name for each pair, all different."""
-    names = [f"{capture.target_model} / {capture.draft_model}" for capture in captures]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({source.name})" for name, source in zip(names, sources, strict=True)]
-    return names
-
-
-def _parts(pair: Mapping[str, Result]) -> dict[str, Any]:
-    return {
-        name: {"command": one.command, "reason": one.reason, "result": one.content or None}
-        for name, one in pair.items()
-    }

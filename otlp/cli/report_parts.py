@@ -49,13 +49,13 @@ class Part:
         As they follow ``otlp``.
     files : mapping of str to str
         Options that name files, and the endings of these, beside ``--json``.
-    jobs : int or None
-        Processes, where the command takes ``--jobs``; the numbers are the same.
+    unsaid : tuple of str
+        Options that do not change the numbers.
     """
 
     words: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    jobs: int | None = None
+    unsaid: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -90,7 +90,7 @@ def parts_of(
     """
     served = words_of(asked, "temperature", *SAMPLING)
     costs = words_of(asked, "draft_cost", "node_cost")
-    jobs = asked["jobs"] or os.cpu_count()
+    jobs = ("--jobs", str(asked["jobs"] or os.cpu_count() or 1))
     name, spread = file.words, ("--rows", str(asked["rows"]))
     swept = ("sweep", *name, *spread, "--n", COUNTS, "--rules", RULES)
     kept = {**FIGURE, "--journal": ".jsonl"}
@@ -139,9 +139,7 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
     files = {option: folder / f"{key}{ending}" for option, ending in {**JSON, **part.files}.items()}
     finished = folder / f"{key}.printed.json"
     if not finished.exists():
-        words = [*part.words, *(str(word) for pair in files.items() for word in pair)]
-        if part.jobs is not None:
-            words += ["--jobs", str(part.jobs)]
+        words = [*part.words, *part.unsaid, *(str(w) for pair in files.items() for w in pair)]
         try:
             write_json(finished, run_quietly(words))
         except click.ClickException as error:

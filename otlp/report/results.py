@@ -35,6 +35,10 @@ class Result:
     printed: Sequence[str | list[list[str]]] = ()
     reason: str = ""
 
+    def record(self) -> dict[str, Any]:
+        """Return command, reason and JSON, as JSON takes them."""
+        return {"command": self.command, "reason": self.reason, "result": self.content or None}
+
     def __bool__(self) -> bool:
         """Whether there is a result."""
         return bool(self.content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ LIMITS = (
     "text that the target wrote.",
     "Section 4 is an experiment of the laboratory. It predicts tokens a call along text that the "
     "target wrote, without decoding, and chooses trees on the texts that it values them on.",
+    "If a capture stores the most likely tokens of a row only, drafts are limited to these. The "
+    "notes of sections 2 and 3 say by how much the optimum over all tokens could be higher.",
     "Times are those of this machine.",
 )
 
@@ -79,7 +81,9 @@ def sections(
         for names in SECTIONS.values()
     ]
     made[4].append(_break_even(found, costs))
-    made[5] += [Exhibit(line) for line in (*_rows(found["overlap"]), *LIMITS)]
+    about = found["overlap"].content or {"row_choice": "none", "source": "unknown"}
+    rows = f"The rows: {about['row_choice']}; {about['source']}."
+    made[5] += [Exhibit(line) for line in (rows, *LIMITS)]
     return made
 
 
@@ -96,10 +100,7 @@ def _by_entropy(found: Result) -> str:
     if len(groups) < 2:
         return said
     most, least = (say.percent(as_estimate(groups[at]["overlap"])) for at in (0, -1))
-    return (
-        f"{said} It is {most} in the quarter of the rows where the target is most certain, and "
-        f"{least} where it is least certain."
-    )
+    return f"{said} It is {most} where the target is most certain, {least} where it is least."
 
 
 def _against_rejection(found: Result) -> str:
@@ -186,20 +187,3 @@ def _break_even(found: Mapping[str, Result], costs: tuple[float | None, float | 
         + ("not known." if cost is None else f"{cost:.3g} in the last column.")
     )
     return Exhibit(said, Result("", {"rows": rows}, printed=[rows]))
-
-
-def _rows(found: Result) -> Sequence[str]:
-    """Which rows were looked at, and what they leave open."""
-    if not found:
-        return ()
-    content = found.content
-    rows = f"The rows: {content['row_choice']}; {content['source']}."
-    if content["kept_tokens"] is None:
-        return (rows,)
-    low, high = content["left_open"][1:]
-    return (
-        rows,
-        f"The capture stores the {content['kept_tokens']:,} most likely tokens of a row, and "
-        f"drafts are limited to these. With all tokens the optimum could be higher by {low:.2g} to "
-        f"{high:.2g} (10% and 90% of the rows, temperature 1).",
-    )

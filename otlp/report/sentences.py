@@ -70,19 +70,19 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
 def first_screen(found: Mapping[str, Result]) -> list[str]:
     """Write the sentences about one pair of models, from its results by name."""
     said: list[str] = []
-    for name, write in WRITERS.items():
-        if name == "noise" or found.get(name):
+    for name, (write, refused) in WRITERS.items():
+        result = found.get(name)
+        if result or name == "noise":
             said += write(found)
-        elif name in REFUSED and name in found:
-            said.append(f"{REFUSED[name]}: {found[name].reason}.")
+        elif result is not None and refused:
+            said.append(f"{refused}: {result.reason}.")
     return said
 
 
 def _overlap(found: Mapping[str, Result]) -> Iterator[str]:
     content, overlap = found["overlap"].content, overlap_of(found["overlap"])
     rows = f"({content['described_rows']:,} of {content['row_count']:,} rows)"
-    most = overlap.mean if math.isnan(overlap.high) else overlap.high
-    single = "" if math.isfinite(overlap.low) else SINGLE
+    most, single = (overlap.high, "") if math.isfinite(overlap.low) else (overlap.mean, SINGLE)
     shares = f"shares {percent(overlap)} of its probability with the target {rows}{single}."
     if overlap.mean > 1.0 - EQUAL:
         yield f"The draft equals the target {rows}: no verification rule needs more than one draft."
@@ -209,19 +209,12 @@ def _noise(found: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _seconds(found: Mapping[str, Result]) -> Iterator[str]:
-    ways = {
-        "martingale": "the best rule for four drafts",
-        "recursive-rejection": "recursive rejection",
-    }
-    times = {
-        cell["solver"]: [one["seconds"]["plan"] for one in cell["solves"]]
-        for cell in found["verification"].content["cells"]
-        if cell["n"] == DRAFTS and cell["solver"] in ways and cell["solves"]
-    }
-    each = [f"{ways[name]} takes {1e3 * median(some):.2g} ms" for name, some in times.items()]
-    if each:
-        rows = max(map(len, times.values()))
-        yield f"On this machine {' and '.join(each)} a place (median over rows: {rows})."
+    ways = {"martingale": "the best rule", "recursive-rejection": "recursive rejection"}
+    for cell in found["verification"].content["cells"]:
+        name = ways.get(cell["solver"]) if cell["n"] == DRAFTS else None
+        if name and (times := [one["seconds"]["plan"] for one in cell["solves"]]):
+            time = f"{1e3 * median(times):.2g} ms"
+            yield f"On this machine {name} takes {time} for four drafts (median of {len(times)})."
 
 
 def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -245,25 +238,17 @@ def _speed(found: Mapping[str, Result]) -> Iterator[str]:
         yield f"{said}, {versus(shifted(up, -1.0), 'plain decoding', '%')}."
 
 
-WRITERS: dict[str, Callable[[Mapping[str, Result]], Iterator[str]]] = {
-    "overlap": _overlap,
-    "one_place": _drafts,
-    "as_served": _served,
-    "round": _tree,
-    "noise": _noise,
-    "verification": _seconds,
-    "decoding": _speed,
+WRITERS: dict[str, tuple[Callable[[Mapping[str, Result]], Iterator[str]], str]] = {
+    "overlap": (_overlap, "The capture could not be described"),
+    "one_place": (_drafts, "The rules could not be compared"),
+    "as_served": (_served, "The rows could not be cut as served"),
+    "round": (_tree, "No tree is recommended"),
+    "noise": (_noise, ""),
+    "verification": (_seconds, ""),
+    "decoding": (_speed, "Nothing was decoded"),
 }
-"""What writes the sentences about each result; about noise, from several."""
-
-REFUSED = {
-    "overlap": "The capture could not be described",
-    "one_place": "The rules could not be compared",
-    "as_served": "The rows could not be cut as served",
-    "round": "No tree is recommended",
-    "decoding": "Nothing was decoded",
-}
-"""What is said where there is no result, before the reason."""
+"""For each result, what writes its sentences, and what is said before the reason if there is none.
+The sentences about noise are of several results."""
 
 
 def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:
@@ -273,4 +258,6 @@ def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) ->
         return []
     one, other = map(overlap_of, found)
     gap = versus(difference(one, other), names[1])
-    return [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
+    said = [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
+    same = found[0].content["target"] == found[1].content["target"]
+    return said if same else [*said, "The two captures are of different targets."]

@@ -63,10 +63,8 @@ Examples:
 @click.option(
     "--statistics", "kept", type=OutputFile(), help="Read them here, or gather and keep them here."
 )
-@click.option("--draft-cost", type=click.FloatRange(0), help="A draft call, in target calls.")
-@click.option(
-    "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
-)
+@options.draft_cost_option()
+@options.node_cost_option()
 @options.json_option("Write the designs to a file.")
 @options.figure_option("Draw tokens a call over the budget, a line a family.")
 def command(

@@ -196,7 +196,7 @@ def test_a_part_that_is_refused_has_its_reason_on_the_page(tmp_path: Path) -> No
     assert "- One draft token is kept " in said
     page = " ".join(read(tmp_path / "page.html").words)
     assert "Left out: --sampling-top-k" in page
-    assert "stores the 3 most likely tokens of a row" in page
+    assert "keeps the 3 likeliest tokens of a row" in page
 
 
 def test_the_page_is_written_over_a_link_and_other_files_stay(arrays: Path, tmp_path: Path) -> None:
