@@ -107,6 +107,12 @@ def test_every_number_is_that_of_the_command_beside_it(tmp_path: Path) -> None:
     assert list(pair["parts"]) == [
         "overlap", "one_place", "as_served", "whole_draft", "round", "verification",
     ]  # fmt: skip
+    swept = {
+        name: pair["parts"][name]["result"] for name in ("one_place", "as_served", "whole_draft")
+    }
+    assert [one["whole_draft"] for one in swept.values()] == [False, False, True]
+    assert [one["sampling_top_k"] for one in swept.values()] == [None, 3, 3]
+    assert [one["points"][0]["temperature"] for one in swept.values()] == [1.0, 0.7, 0.7]
     best = pair["parts"]["round"]["result"]["budgets"][1]["designs"][0]
     assert f"is best, {best['tokens_per_call_time']:.2f} times as fast as no draft" in page
     assert pair["break_even"][-2]["speed"] == pytest.approx(best["tokens_per_call_time"])
@@ -272,7 +278,10 @@ def test_a_capture_is_made_once_and_never_that_of_others(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_interrupted_report_goes_on(arrays: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_interrupted_report_goes_on_with_what_is_of_the_same_data(
+    changed: bool, arrays: Path, tmp_path: Path
+) -> None:
     output, folder = tmp_path / "page.html", tmp_path / "page.html.parts"
     words = [sys.executable, "-m", "otlp", "report", str(arrays), "--output", str(output)]
     running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -283,8 +292,12 @@ def test_an_interrupted_report_goes_on(arrays: Path, tmp_path: Path) -> None:
     assert running.returncode == 130 and "keeps what is done" in said and not output.exists()
     kept = next(folder.glob("*.printed.json"))
     kept.write_text(json.dumps(["kept from before", *json.loads(kept.read_text())]))
+    if changed:
+        np.savez(arrays, p=[0.1, 0.6, 0.3], q=[0.4, 0.4, 0.2])
     subprocess.run(words, check=True, capture_output=True)
-    assert "kept from before" in output.read_text(encoding="utf-8") and not folder.exists()
+    page = output.read_text(encoding="utf-8")
+    assert ("kept from before" in page) is not changed and not folder.exists()
+    assert f"shares {70 if changed else 60}.0% of its probability" in page
 
 
 @pytest.mark.slow
