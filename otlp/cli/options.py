@@ -343,7 +343,14 @@ draft_cost_option = _option("--draft-cost", Number(0.0), "A draft call, in targe
 node_cost_option = _option(
     "--node-cost", Number(0.0), "What a node adds to a target call, likewise."
 )
-jobs_option = _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()
+
+
+def jobs_option_of(unset: str) -> Decorator:
+    """Add ``--jobs``, None where it is left out; `unset` says what that means."""
+    return _option("--jobs", _COUNT, "Processes at a time on this machine.", unset=unset)()
+
+
+jobs_option = jobs_option_of("1")
 _SAMPLING_TOP_K = "Cut both models to their k most likely tokens; 0 keeps all."
 _SAMPLING_TOP_P = "Then cut both to their top-p nucleus; 1 keeps all."
 _SAMPLING_MIN_P = "Then keep tokens at least so likely, as a share of the likeliest; 0 keeps all."

@@ -59,7 +59,7 @@ Examples:
 @options.sampling_options_of(20, 0.95)
 @options.draft_cost_option()
 @options.node_cost_option()
-@options.jobs_option
+@options.jobs_option_of("one a core")
 @options.json_option("Write the numbers of the page to a file.")
 def command(
     files: tuple[str, ...],
