@@ -18,6 +18,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -85,7 +86,7 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in TOP.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, EXAMPLE.name, content=example()))
+    files.append(File.generated(config, EXAMPLE, content=example()))
     return files
 
 
@@ -171,23 +172,26 @@ def _kind(field: Any) -> str:
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
 
 
-EXAMPLE = ROOT / "build" / "report_example.html"
-"""A report, made again where the code is newer."""
+EXAMPLE = "report_example.html"
+"""A report, made with the site."""
 
 
 def live_report() -> str:
-    """A link to the report that is made with the site."""
-    return f"\n## A live example\n\n[A report of 40 rows of the built-in capture]({EXAMPLE.name})\n"
+    """A link to that report."""
+    return f"\n## A live example\n\n[A report of 40 rows of the built-in capture]({EXAMPLE})\n"
 
 
 def example() -> str:
-    """The page that `live_report` links to."""
-    code = [path for kind in ("py", "css") for path in (ROOT / "otlp").rglob(f"*.{kind}")]
-    newest = max(path.stat().st_mtime for path in code)
-    if not EXAMPLE.exists() or EXAMPLE.stat().st_mtime < newest:
-        words = ["-m", "otlp", "report", "--rows", "40", "--output", str(EXAMPLE)]
+    """The page that `live_report` links to, made again where a file of the code has changed."""
+    stamp = sha256()
+    for path in sorted((ROOT / "otlp").rglob("*")):
+        if path.suffix in (".py", ".css"):
+            stamp.update(path.read_bytes())
+    made = ROOT / "build" / f"report_{stamp.hexdigest()[:16]}.html"
+    if not made.exists():
+        words = ["-m", "otlp", "report", "--rows", "40", "--output", str(made)]
         subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
-    return EXAMPLE.read_text(encoding="utf-8")
+    return made.read_text(encoding="utf-8")
 
 
 GENERATED = {

@@ -43,7 +43,7 @@ class PlainConsole(Console):
     """Prints strings as they are: no markup, no emoji codes, no control characters."""
 
     collected: list[Any] | None = None
-    """What is printed, where it is collected instead; see `collected`."""
+    """The printed objects while `collected` runs; None otherwise."""
 
     @property  # type: ignore[misc]
     def size(self) -> ConsoleDimensions:

@@ -1,4 +1,4 @@
-"""``otlp report``: one page about a pair of models, made of what the other commands find."""
+"""``otlp report``: one page about a pair of models, made of the results of other commands."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def command(
 
 @contextmanager
 def _own(folder: Path) -> Iterator[None]:
-    """Keep parts in a folder that no other report uses; an empty one goes in the end."""
+    """Make and lock the folder of the parts; remove the folder at the end if it is empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The commands that a report runs, one a question, and the folder that keeps what they wrote."""
+"""The commands that a report runs, one a question, and the folder that keeps their results."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
+from functools import cache
+from hashlib import file_digest, sha256
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from otlp import __version__
 from otlp.cli.capture_file import CaptureFile
 from otlp.cli.output import collected, warn, write_json
 from otlp.cli.prompts import Models
 from otlp.data.sampling_cuts import SAMPLING
+from otlp.errors import JournalError, OutputError
 from otlp.report.results import Result
 from otlp.studies.compare import COUPLED, LIKELIEST
 
@@ -46,11 +48,11 @@ class Part:
     Attributes
     ----------
     words : tuple of str
-        As they follow ``otlp``.
+        The words after ``otlp``.
     files : mapping of str to str
         Options that name files, and the endings of these, beside ``--json``.
     unsaid : tuple of str
-        Options that do not change the numbers.
+        Options that do not change the results.  The page does not show them.
     """
 
     words: tuple[str, ...]
@@ -117,7 +119,7 @@ def parts_of(
 
 
 def run_parts(parts: Mapping[str, Part], folder: Path, stamp: str) -> dict[str, Result]:
-    """Run commands, but for those that were run before; say which.
+    """Run the commands whose results are not kept yet, and print each command.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def run_parts(parts: Mapping[str, Part], folder: Path, stamp: str) -> dict[str, 
     folder : Path
         Keeps what the commands write.
     stamp : str
-        Of the data, by `stamp_of`: results of other data are not taken.
+        `stamp_of` the data.  Results of other data are not used.
     """
     found = {}
     for number, (name, part) in enumerate(parts.items(), start=1):
@@ -135,14 +137,17 @@ def run_parts(parts: Mapping[str, Part], folder: Path, stamp: str) -> dict[str, 
 
 
 def _result(part: Part, folder: Path, stamp: str) -> Result:
-    key = sha256(json.dumps([__version__, stamp, part.words]).encode()).hexdigest()[:12]
+    key = sha256(json.dumps([stamp, part.words]).encode()).hexdigest()[:12]
     files = {option: folder / f"{key}{ending}" for option, ending in {**JSON, **part.files}.items()}
     finished = folder / f"{key}.printed.json"
-    if not finished.exists():
+    needed = [finished, *(path for path in files.values() if path.suffix in (".json", ".svg"))]
+    if not all(path.exists() for path in needed):
         words = [*part.words, *part.unsaid, *(str(w) for pair in files.items() for w in pair)]
         try:
             write_json(finished, run_quietly(words))
         except click.ClickException as error:
+            if isinstance(error.__context__, OSError | OutputError | JournalError):
+                raise  # of the disk: nothing is wrong with the question
             # the class of an error is of use to programmers alone
             return Result(part.command, reason=re.sub(r"^\w+Error: ", "", error.format_message()))
     content, printed = (json.loads(path.read_bytes()) for path in (files["--json"], finished))
@@ -151,20 +156,33 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
 
 
 def stamp_of(*sources: str | Path | None) -> str:
-    """A stamp of files, and of words that name none: it changes where a file is written anew."""
-    found = []
+    """Hash the contents of files, the words that name no file, and the code of otlp."""
+    stamp = sha256(_code().encode())
     for source in sources:
         path = Path(source or "")
-        about = path.stat() if path.is_file() else None
-        found.append([str(source), about and [about.st_size, about.st_mtime_ns, about.st_ino]])
-    return sha256(json.dumps(found).encode()).hexdigest()[:16]
+        stamp.update(str(source).encode(errors="surrogateescape"))
+        if path.is_file():
+            with open(path, "rb") as file:
+                stamp.update(file_digest(file, "sha256").digest())
+    return stamp.hexdigest()[:16]
+
+
+@cache
+def _code() -> str:
+    """Hash the sources of otlp and of the laboratory, where these are installed."""
+    stamp = sha256()
+    for spec in map(find_spec, ("otlp", "otlp_lab")):
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                stamp.update(sha256(path.read_bytes()).digest())
+    return stamp.hexdigest()
 
 
 def clear(folder: Path) -> None:
     """Remove what was kept, and the folder if nothing else is in it."""
     with suppress(OSError):
         for path in folder.iterdir():
-            if re.fullmatch(r"([0-9a-f]{12}(\.\w+)?|capture)\.(json|jsonl|svg)", path.name):
+            if re.fullmatch(r"\.?([0-9a-f]{12}|capture)(\.\w+)*\.(json|jsonl|svg)", path.name):
                 path.unlink()
         folder.rmdir()
 

@@ -20,7 +20,9 @@ from otlp.timing import loading
 
 PACKAGE = Path(__file__).parent.parent
 
-WITHOUT_KERNELS = frozenset({"auditing", "cli", "export", "parallel", "studies", "testing"})
+WITHOUT_KERNELS = frozenset(
+    {"auditing", "cli", "export", "parallel", "report", "studies", "testing"}
+)
 """Packages that no kernel and nothing that a kernel names stands in."""
 
 REASSOCIATE = {"reassoc", "nsz", "contract"}

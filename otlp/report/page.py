@@ -1,4 +1,4 @@
-"""One HTML page: no script, nothing from elsewhere, every word of others escaped."""
+"""One HTML page without scripts and without links to other files; all text is escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is made of: for each command its JSON, its figure and what it prints."""
+"""Results of the commands that a report is made of: JSON, figure and printed tables."""
 
 from __future__ import annotations
 

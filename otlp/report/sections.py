@@ -1,4 +1,4 @@
-"""The six sections of a report: what to see, the figure, what the command prints, the command."""
+"""The six sections of a report: a sentence, a figure, the printed tables and the command."""
 
 from __future__ import annotations
 

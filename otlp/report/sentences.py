@@ -1,7 +1,8 @@
-"""The first screen of a report: sentences with their numbers, none beyond its interval.
+"""The first screen of a report: sentences with numbers and intervals.
 
-Every sentence is made of the JSON of commands.  A difference is stated only if its 95% interval
-does not contain zero; otherwise the sentence says that there is none beyond the noise.
+The numbers are those of the JSON of the commands.  A sentence states a difference only if its 95%
+interval does not contain zero.  Otherwise the sentence says that there is no difference beyond the
+noise.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def percent(found: Estimate) -> str:
 
 
 def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.0) -> str:
-    """Say how far something is above or below another, if the interval of the difference says so.
+    """Write a difference in words, with its interval.
 
     Parameters
     ----------
@@ -247,8 +248,8 @@ WRITERS: dict[str, tuple[Callable[[Mapping[str, Result]], Iterator[str]], str]] 
     "verification": (_seconds, ""),
     "decoding": (_speed, "Nothing was decoded"),
 }
-"""For each result, what writes its sentences, and what is said before the reason if there is none.
-The sentences about noise are of several results."""
+"""For each result, the function that writes its sentences, and the words before the reason if there
+is no result.  The sentences about noise use several results."""
 
 
 def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:

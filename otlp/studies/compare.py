@@ -133,7 +133,8 @@ def _measure(problem: Problem, rule: str, limit: float) -> RuleResult:
 
 def _equality(rule: str, p: FloatArray, q: FloatArray, n: int) -> RuleResult:
     if rule == LIKELIEST:
-        found = float(p[np.argsort(-q, kind="stable")[:n]].sum())
+        top = np.argsort(-q, kind="stable")[:n]
+        found = float(p[top[q[top] > 0.0]].sum())  # a token with q = 0 is never drafted
     else:
         found, bound = coupled_acceptance(p, q, n)
         if bound > 1e-12:

@@ -1,4 +1,4 @@
-"""How much of its probability a draft shares with the target, row by row and by groups of rows.
+"""The overlap of draft and target: the probability that they share, by row and by group of rows.
 
 The overlap of a row is sum_i min(p_i, q_i), the acceptance rate of one draft token under
 speculative sampling (Leviathan et al. 2023, Theorem 3.5).

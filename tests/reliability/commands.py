@@ -18,6 +18,10 @@ WRITING = {
         *("--rows", "1", "--top-k", "5", "--n", "2", "--schemes", "iid", "--rules", "naive"),
         *("--json", "{}/a.json", "--figure", "{}/b.png"),
     ),
+    "report": (
+        *("--output", "{}/a.html", "--rows", "1", "--sampling-top-k", "0", "--sampling-top-p", "1"),
+        *("--jobs", "1", "--json", "{}/b.json"),
+    ),
     "audit": ("martingale", "--n", "2", "--vocab-size", "3", "--json", "{}/a.json"),
     "decode": (
         *("--limit", "1", "--algorithms", "block", "--paths", "1", "--length", "2"),
@@ -58,6 +62,8 @@ def check_whole(path: Path) -> None:
         json.loads(content)
     elif path.suffix == ".png":
         assert content.startswith(b"\x89PNG") and content.endswith(b"IEND\xaeB`\x82")
+    elif path.suffix == ".html":
+        assert content.startswith(b"<!doctype html>") and content.endswith(b"</html>\n")
     elif path.suffix == ".mps":
         assert content.startswith(b"* ") and content.endswith(b"ENDATA\n")
     else:

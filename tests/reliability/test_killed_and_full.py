@@ -30,7 +30,7 @@ def commands(long: frozenset[str]) -> list[Any]:
 
 
 COMMANDS = commands(LONG)
-KILLED = commands(LONG | {"bench", "compare"})  # once for each step that it is killed at
+KILLED = commands(LONG | {"bench", "compare", "report"})  # once for each step that it is killed at
 
 
 @pytest.fixture
