@@ -313,9 +313,11 @@ def one_by_one(
 
 
 def _lost_worker_errors() -> tuple[type[Exception], ...]:
-    """Errors by which an executor that outlives its workers says that they died of a task."""
+    """Errors that an executor which outlives its workers may raise after a worker has died."""
     distributed = modules.get("distributed")
-    return () if distributed is None else (distributed.KilledWorker,)
+    # Dask's executor raises TypeError if a worker dies between its result and the status of it.
+    # A TypeError of the function itself is raised again by the retry.
+    return () if distributed is None else (distributed.KilledWorker, TypeError)
 
 
 def _first_sentence(error: Exception) -> str:

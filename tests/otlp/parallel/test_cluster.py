@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,28 @@ def test_a_task_that_kills_every_worker_costs_itself_alone(executor: Executor) -
     assert isinstance(results[5], TaskError)
     del results[5]
     assert results == [number * number for number in range(12) if number != 5]
+
+
+class LosesAStatus(ThreadPoolExecutor):
+    """Fails as Dask's executor does where a worker dies just after the result was fetched."""
+
+    def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        future = super().submit(function, *args, **options)
+        if args == (3,):
+            future = Future()
+            future.set_exception(TypeError("cannot unpack non-iterable int object"))
+        return future
+
+
+def test_a_result_whose_status_is_lost_is_computed_again() -> None:
+    pytest.importorskip("distributed")
+    with LosesAStatus(2) as executor:
+        assert list(in_order(abs, range(6), executor=executor)) == list(range(6))
+
+
+def test_a_type_error_of_the_function_is_raised(executor: Executor) -> None:
+    with pytest.raises(TypeError, match="bad operand"):
+        list(in_order(abs, [1, "one"], executor=executor))
 
 
 def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
