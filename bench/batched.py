@@ -1,15 +1,15 @@
-"""Time the batched verifiers against each other, an engine's and the floor, on synthetic rows.
+"""Times of the batched verifiers, of engines and of simple tensor operations, on synthetic rows.
 
     python bench/batched.py --batch 1,8 --vocab 4096,128256 --drafts 1,4
 
-Every algorithm runs on the same rows in the same process, in turn, with random numbers drawn anew;
-the median and the least time over the rounds are reported, with ratios of the least to those of
-`speculative-sampling`, which verifies one draft, and of `torch.sort`.  `martingale` is as it is
-called, by kernels where there are any, and `martingale in PyTorch` without; rows are counted whose
-tokens differ between them, which must be none.  The acceptance is that of the plan, and what it
-loses is to an upper bound.  The floor is a copy, a softmax and a sort of
-tensors of the same shape.  Engines (`otlp lab audit-engine --help`) verify one draft a row and draw
-a token after it, from tensors on the device; they are timed where a GPU runs their kernels.
+All algorithms run in turn on the same rows in one process, with new random numbers.  The table
+contains the median and the minimum time over rounds, and ratios of the minimum to those of
+`speculative-sampling`, which verifies one draft, and of `torch.sort`.  `martingale` uses kernels if
+available, `martingale in PyTorch` does not; the number of rows with different tokens must be zero.
+The acceptance is that of the plan, with an upper bound on its loss.  Lower bounds are a copy, a
+softmax and a sort of tensors of the same shape.  Engines (`otlp lab audit-engine --help`) verify
+one draft per row and draw the next token, from tensors on the device; they are timed if a GPU runs
+their kernels.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 }
 
 
-def waited(action: Callable[[], object], device: str) -> None:
-    """Call, and wait for what the device does."""
+def synchronized(action: Callable[[], object], device: str) -> None:
+    """Call `action`, and wait for the device."""
     action()
     if device != "cpu":
         torch.cuda.synchronize()
 
 
 def one_draft(name: str, target: Tensor, draft: Tensor, generator: Any) -> Callable[[], object]:
-    """An engine's verification of one drafted token a row."""
+    """Return an engine's verification of one drafted token per row."""
     rule: Any = ENGINES[name].load()
     tokens = batched.sample(draft, 1, generator)[:, None]
     p, q = torch.stack([target, target], 1)[:, None], draft[:, None, None]
@@ -67,7 +67,7 @@ def one_draft(name: str, target: Tensor, draft: Tensor, generator: Any) -> Calla
 
 
 def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Time everything on one shape: Gaussian logits for the draft, perturbed for the target."""
+    """Time all actions on one shape: Gaussian logits for the draft, perturbed for the target."""
     batch, vocab_size, n = shape
     device, dtype = given["device"], getattr(torch, given["dtype"])
     generator = torch.Generator(device).manual_seed(given["seed"])
@@ -90,7 +90,7 @@ def measure(shape: tuple[int, int, int], given: dict[str, Any]) -> list[dict[str
         )
     for name in given["engines"]:
         actions[f"{name}, one draft"] = one_draft(name, target, draft, generator)
-    actions = {name: partial(waited, action, device) for name, action in actions.items()}
+    actions = {name: partial(synchronized, action, device) for name, action in actions.items()}
     clock = process_time if device == "cpu" else perf_counter
     times = {name: 1e3 * taken for name, taken in in_turns(actions, given["rounds"], clock).items()}
     least = {name: float(taken.min()) for name, taken in times.items()}
@@ -123,22 +123,22 @@ WHOLE = ListOf(click.IntRange(1))
     help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
     context_settings={"show_default": True},
 )
-@click.option("--batch", default="1,8,64,256", type=WHOLE, help="Rows at once.")
+@click.option("--batch", default="1,8,64,256", type=WHOLE, help="Batch sizes.")
 @click.option("--vocab", default="4096,32000,128256,256000", type=WHOLE)
-@click.option("--drafts", default="1,2,4,8", type=WHOLE, help="Drafts of a row.")
+@click.option("--drafts", default="1,2,4,8", type=WHOLE, help="Numbers of drafts per row.")
 @click.option(
     "--algorithms", default=",".join(VERIFIERS), type=ListOf(click.Choice(list(VERIFIERS)))
 )
 @click.option(
-    "--engines", default=(), type=ListOf(click.Choice(list(ENGINES))), help="Beside them, on a GPU."
+    "--engines", default=(), type=ListOf(click.Choice(list(ENGINES))), help="Engines, on a GPU."
 )
 @click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16", "float16"]))
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-@click.option("--threads", default=1, help="CPU threads.")
+@click.option("--threads", default=1, help="Number of CPU threads.")
 @click.option("--rounds", default=7)
 @click.option("--seed", default=0)
-@click.option("--compile", is_flag=True, help="Under torch.compile.")
-@json_option("Write the results to a file.")
+@click.option("--compile", is_flag=True, help="Use torch.compile.")
+@json_option("Write the results to this file.")
 def main(json_path: Path | None, **given: Any) -> None:
     torch.set_num_threads(given["threads"])
     shapes = product(given["batch"], given["vocab"], given["drafts"])

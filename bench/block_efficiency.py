@@ -1,16 +1,16 @@
-"""Tokens a round over K and L, of SpecTr, SpecInfer, traversal and GBV: the same paths for all.
+"""Tokens per round of SpecTr, SpecInfer, traversal and GBV over K and L, on the same paths.
 
     python bench/block_efficiency.py --json bench/results/block_efficiency.json
 
-The target writes a text by itself.  At every third place of it the draft draws paths, as many and
-as long as the largest setting asks for; K paths of length L are the first K of them, cut after L
-tokens.  Every rule verifies them there, a few times each, so that differences between rules, K and
-L are paired.  What is measured is the mean number of tokens of a round that begins at a place of
-the target's text, chosen uniformly; a decoder's rounds begin where the last one ended, which
-weighs places otherwise.  Texts are the independent units: ± is half a 95% interval over them.
+The target decodes a text without drafts.  At every third position of the text the draft samples the
+paths of the largest setting; K paths of length L are the first K of these paths, cut after L
+tokens.  Every rule verifies the paths a few times, so differences between rules, K and L are
+paired.  The result is the mean number of tokens of a round that starts at a uniformly random
+position of the target's text; rounds of a decoder start where the previous round ended, which
+weighs positions differently.  Texts are the independent units: ± is half a 95% interval over texts.
 
-It ends once the interval of every gain over one path is within `--half`, or after so many texts.
-The file keeps every text, and a run goes on where one with the same settings ended.
+The run ends when the interval of every gain over one path is within `--half`, or after `--texts`
+texts.  The file stores every text, and a run with the same settings continues from it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from otlp.studies.estimate import rate_ratio, ratio
 SINGLE = ("speculative", "block")
 MULTIPLE = ("recursive-rejection", "k-seq", "traversal", "greedy-multipath")
 STRIDE = 3
-"""Tokens between one place and the next."""
+"""Distance between positions, in tokens."""
 
 Cell = tuple[str, int, int]
 """A rule, K and L."""
 
 
 def paths_of(tree: DraftTree) -> list[list[int]]:
-    """Nodes of each drafted path, without the root, in the order drawn."""
+    """Return the nodes of each drafted path without the root, in the order of drawing."""
     below, paths = tree.slots.children, []
     for slot in below[0]:
         path = [slot]
@@ -56,7 +56,7 @@ def paths_of(tree: DraftTree) -> list[list[int]]:
 
 
 def first_paths(tree: DraftTree, paths: int, length: int) -> tuple[DraftTree, IntArray]:
-    """The first K paths of a tree of i.i.d. paths, cut after L tokens, and which nodes they are."""
+    """Return the first K paths of a tree of i.i.d. paths, cut after L tokens, and their nodes."""
     kept = [path[:length] for path in paths_of(tree)[:paths]]
     nodes = np.unique([0, *(node for path in kept for node in path)])
     new = {old: at for at, old in enumerate(nodes.tolist())}
@@ -92,7 +92,7 @@ def along_text(
     times: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Mean tokens of a round in each cell, over places of a text that the target writes."""
+    """Return the mean tokens of a round in each cell, over positions of a text of the target."""
     draft, target = pair
     drafting = iid_paths(max(cell[1] for cell in cells), max(cell[2] for cell in cells))
     chooser, found = RandomChooser(rng), np.zeros(len(cells))
@@ -119,13 +119,13 @@ def along_text(
 
 
 def report(cells: Sequence[Cell], found: FloatArray) -> None:
-    """Tokens a round; gains over one path of the same length; rules over greedy multi-path."""
+    """Print tokens per round, gains over one path of the same length and over greedy multi-path."""
     at: Mapping[Cell, Any] = {cell: found[:, place] for place, cell in enumerate(cells)}
     ones = np.ones(len(found))
     lengths = sorted({cell[2] for cell in cells})
     counts = sorted({cell[1] for cell in cells})
     for title, against in (
-        ("tokens a round", lambda rule, paths, length: None),
+        ("tokens per round", lambda rule, paths, length: None),
         ("over one path: k-seq and SpecInfer over speculative, others over block", one_path),
         ("over greedy multi-path", lambda rule, paths, length: ("greedy-multipath", paths, length)),
     ):
@@ -145,7 +145,7 @@ def report(cells: Sequence[Cell], found: FloatArray) -> None:
 
 
 def one_path(rule: str, paths: int, length: int) -> Cell:
-    """What papers hold a rule against: the one of which it is the generalisation."""
+    """Return the baseline of a rule in papers: the single-path rule that it generalises."""
     return "speculative" if rule in ("k-seq", "recursive-rejection") else "block", 1, length
 
 
@@ -153,10 +153,10 @@ def one_path(rule: str, paths: int, length: int) -> Cell:
 @click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,3,4,8")
 @click.option("--length", type=ListOf(click.IntRange(1)), default="4,8,16")
 @click.option("--temperature", type=float, default=1.0)
-@click.option("--half", type=float, default=0.05, help="Widest half of a 95% interval.")
-@click.option("--texts", type=click.IntRange(2), default=400, help="At most.")
-@click.option("--places", type=click.IntRange(1), default=20, help="In each text.")
-@click.option("--times", type=click.IntRange(1), default=2, help="Verifications at each place.")
+@click.option("--half", type=float, default=0.05, help="Maximum half width of a 95% interval.")
+@click.option("--texts", type=click.IntRange(2), default=400, help="Maximum number of texts.")
+@click.option("--places", type=click.IntRange(1), default=20, help="Positions per text.")
+@click.option("--times", type=click.IntRange(1), default=2, help="Verifications per position.")
 @json_option("Write the mean of every text to this file.")
 def main(
     paths: tuple[int, ...],
@@ -190,25 +190,25 @@ def main(
             step(f"{len(found)} texts, widest interval ±{widest(cells, found):.3f}")
     console.print(
         f"trained pair, T = {temperature:g}: {len(found)} texts of {len(prompts)} prompts, "
-        f"{places} places each, {times} verifications at each; gains within "
+        f"{places} positions each, {times} verifications at each; gains within "
         f"±{widest(cells, found):.3f}"
     )
     report(cells, np.array(found))
 
 
 def kept(path: Path | None, setting: Mapping[str, Any]) -> list[list[float]]:
-    """Texts that a run with the same settings left in the file."""
+    """Return the texts of an earlier run with the same settings from the file."""
     if path is None or not path.exists():
         return []
     stored = json.loads(path.read_text(encoding="utf-8"))
     found: list[list[float]] = stored.pop("texts")
     if any(stored.get(name) != value for name, value in setting.items()):
-        raise click.ClickException(f"{path} holds other settings: give another file")
+        raise click.ClickException(f"{path} contains other settings: give another file")
     return found
 
 
 def widest(cells: Sequence[Cell], found: Sequence[Sequence[float]]) -> float:
-    """Half of the widest interval of a gain over one path; infinite for fewer than ten texts."""
+    """Return the largest half width of a gain over one path; infinite below ten texts."""
     if len(found) < 10:
         return inf
     at, ones = dict(zip(cells, np.array(found).T, strict=True)), np.ones(len(found))

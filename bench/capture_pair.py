@@ -5,8 +5,8 @@ both models are kept at a run of consecutive positions of each passage::
 
     python bench/capture_pair.py
 
-writes the capture `bench/data/standard-library.safetensors`, and the passages that decoding starts
-from where no prompts are given.
+writes the capture `bench/data/standard-library.safetensors`, and the passages that are the default
+prompts for decoding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CAPTURE = BENCH / "data" / "standard-library.safetensors"
 
 @dataclass(frozen=True)
 class Plan:
-    """Which rows to capture: `passages` runs of `steps` positions after `prefix` tokens."""
+    """Rows to capture: `passages` runs of `steps` positions after `prefix` tokens."""
 
     passages: int
     steps: int
@@ -53,7 +53,7 @@ def held_out_tokens(tokenizer: PreTrainedTokenizerBase, shortest: int) -> list[t
 
 
 def choose_passages(files: Sequence[torch.Tensor], plan: Plan) -> torch.Tensor:
-    """Choose windows of prefix and steps, going round the files so that all have their say."""
+    """Choose windows of prefix and steps, cycling through the files."""
     rng = np.random.default_rng(plan.seed)
     length = plan.prefix + plan.steps
     order = rng.permutation(len(files))
@@ -107,7 +107,7 @@ def capture(models: Path, plan: Plan) -> Capture:
 
 
 def texts(models: Path, plan: Plan) -> list[dict[str, str]]:
-    """The beginning of each passage, and all of it but its last token."""
+    """Return the beginning of each passage, and the passage without its last token."""
     tokenizer = AutoTokenizer.from_pretrained(models / "target")
     files = held_out_tokens(tokenizer, plan.prefix + plan.steps)
     return [
@@ -126,14 +126,14 @@ def texts(models: Path, plan: Plan) -> list[dict[str, str]]:
     default=BENCH.parent / "otlp_models",
     help="Folder with the folders target and draft.",
 )
-@click.option("--out", type=OutputFile(), default=CAPTURE, help="Where the capture goes.")
+@click.option("--out", type=OutputFile(), default=CAPTURE, help="Output file of the capture.")
 @click.option(
     "--passages",
     type=OutputFile(),
     default=SHIPPED / "passages.json",
-    help="Where the passages go.",
+    help="Output file of the passages.",
 )
-@click.option("--seed", default=7, help="Of the choice.")
+@click.option("--seed", default=7, help="Random seed of the choice.")
 @click.pass_context
 def main(context: click.Context, models: Path, out: Path, passages: Path, seed: int) -> None:
     """Choose the passages, and capture."""

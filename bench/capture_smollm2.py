@@ -2,9 +2,9 @@
 
     python bench/capture_smollm2.py                    # otlp/data/capture.safetensors
 
-The target writes after each prompt, and of all places every fifteenth is kept, so that no passage
-and no position rules.  Of a row the likeliest tokens of both models are kept; the commands say
-what the others can change.
+The target decodes after each prompt, and every fifteenth position is kept, so that passages and
+positions have equal weight.  Each row stores the most likely tokens of both models; the commands
+report the possible effect of the other tokens.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from otlp.studies.capturing import capture
 BENCH = Path(__file__).parent
 BUILTIN = BENCH.parent / "otlp" / "data" / "capture.safetensors"
 WRITTEN, APART = 46, 15
-"""Tokens of a text, and how far the kept places lie apart: without a common divisor."""
+"""Tokens per text, and distance of the kept positions; the two are coprime."""
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--out", type=OutputFile(), default=BUILTIN)
 @click.option("--problems", default="humaneval:70-99")
 @click.option("--chats", type=click.Path(), default=BENCH / "data" / "chats.jsonl")
-@click.option("--kept", default=1500, help="Tokens of a row.")
+@click.option("--kept", default=1500, help="Number of tokens stored per row.")
 @click.option("--seed", default=7)
 @click.pass_context
 def main(
     context: click.Context, out: Path, problems: str, chats: Path, kept: int, seed: int
 ) -> None:
-    """Let the target write, and keep some of the places."""
+    """Decode from the target, and keep every fifteenth position."""
     pair: tuple[Any, Any] = open_pair(SMOLLM2_DRAFT, SMOLLM2, "cpu", "bfloat16", Sampling())
     asked = [*read_prompts(problems, None), *read_prompts(str(chats), None)]
     prompts = encode_prompts(pair[1], asked)

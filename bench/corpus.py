@@ -1,4 +1,4 @@
-"""The text that the trained pair learns from: Python's standard library, and what is held out."""
+"""Training text of the trained pair: Python's standard library without held-out files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sysconfig
 import tokenize
 from pathlib import Path
 
-# Tests are absent from many distributions of Python, and `encodings` is tables rather than text:
-# without both the corpus is the same everywhere that the Python version is.
+# Tests are missing in many distributions of Python, and `encodings` consists of tables: without
+# both, the corpus depends only on the Python version.
 EXCLUDED_FOLDERS = frozenset(
     {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "encodings"}
 )
-# One file in twenty is held out; the hash depends on nothing but the file's relative path.
+# One file in twenty is held out; the hash depends only on the file's relative path.
 HELD_OUT_MODULUS = 20
 
 
@@ -28,12 +28,12 @@ def corpus_files(root: Path) -> list[Path]:
 
 
 def is_held_out(path: Path) -> bool:
-    """Say whether the file at this relative path is kept from the training."""
+    """Return whether the file at this relative path is held out."""
     digest = hashlib.sha256(path.as_posix().encode()).digest()
     return int.from_bytes(digest[:8], "big") % HELD_OUT_MODULUS == 0
 
 
 def read_source(path: Path) -> str:
-    """Read a source file in the encoding that it declares."""
+    """Read a source file in its declared encoding."""
     with tokenize.open(path) as stream:
         return stream.read()

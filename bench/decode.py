@@ -1,15 +1,15 @@
-"""All verification algorithms on the trained pair: block efficiency, cost, speed-up.
+"""Block efficiency, cost and speed-up of all verification algorithms on the trained pair.
 
     python bench/decode.py
 
-In each setting (K, L, temperature) both models decode prompts; at every round each algorithm
-verifies the same draft tree, and the text goes on as `two-slice` decided.  All algorithms thus
-meet the same contexts, and their differences are paired.  `hub` alone drafts otherwise, pairs on a
-binary tree of 2^L leaves, so it decodes the same prompts by itself, where K is 2.  The speed-up is
-what the measured times of the round's parts give: block efficiency x time of an autoregressive
-round / (draft + target + this algorithm's verification).  Beside the table stand the figures that
-papers give for their own, much larger models.  What verification costs where the vocabulary is
-large: `bench/verification_cost.py`.
+In each setting (K, L, temperature) both models decode prompts.  In every round each algorithm
+verifies the same draft tree, and the text continues with the decision of `two-slice`.  So all
+algorithms have the same contexts, and their differences are paired.  `hub` drafts differently
+(pairs on a binary tree of 2^L leaves) and decodes the same prompts separately, for K = 2.  The
+speed-up is computed from the measured times of the parts of a round: block efficiency x time of an
+autoregressive round / (draft + target + verification).  Block efficiencies reported in papers for
+other, much larger models are printed below.  For the cost of verification with a large vocabulary
+see `bench/verification_cost.py`.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ MULTIPLE = (
     "two-slice",
 )
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text())
-"""What papers report: source, setting, tokens per target call."""
+"""Results reported in papers: source, setting, tokens per target call."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm in one setting; seconds are medians of a round.
+    """Results of one algorithm in one setting; seconds are medians over rounds.
 
-    `prompt_means` holds the block efficiency of each prompt: the same trees for all algorithms but
-    `hub`, so their differences are paired.
+    `prompt_means` is the block efficiency of each prompt.  All algorithms except `hub` have the
+    same trees, so their differences are paired.
     """
 
     algorithm: str
@@ -80,12 +80,12 @@ class Row:
 
     @property
     def block_efficiency(self) -> Estimate:
-        """Mean over the prompts, which have equally many rounds, and its interval."""
+        """Mean over the prompts, which have the same number of rounds, and its interval."""
         return mean(self.prompt_means)
 
 
 def mean(values: Sequence[float]) -> Estimate:
-    """Mean of what the prompts gave, and its interval."""
+    """Estimate the mean over prompts."""
     return ratio(np.array(values), np.ones(len(values)))
 
 
@@ -96,9 +96,9 @@ def paired_rounds(
     rounds: int,
     plain_seconds: float,
 ) -> list[Row]:
-    """Let every algorithm verify the same trees, `rounds` of them for each prompt.
+    """Verify the same trees with every algorithm, `rounds` trees for each prompt.
 
-    The text goes on as the last of them decides, which is the setting's own.
+    The text continues with the decision of the last algorithm, which is that of the setting.
     """
     draft, target = pair
     names: tuple[str, ...] = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
@@ -138,7 +138,7 @@ def paired_rounds(
 
 
 def plain_round(pair: tuple[Model, Model], prompts: Sequence[IntArray], tokens: int) -> float:
-    """Median seconds of an autoregressive round."""
+    """Return the median seconds of an autoregressive round."""
     found = []
     for prompt in prompts:
         rng = np.random.default_rng(0)
@@ -173,7 +173,7 @@ def report(rows: Sequence[Row]) -> None:
 
 
 def against_leader(rows: Sequence[Row]) -> Table:
-    """Mean over the settings with K > 1, and how far that is from the leader's, by prompt."""
+    """Return means over settings with K > 1, and differences to the leader, paired by prompt."""
     settings: dict[str, dict[tuple[int, int, float], np.ndarray]] = {}
     for row in rows:
         if row.paths > 1:
@@ -191,7 +191,7 @@ def against_leader(rows: Sequence[Row]) -> Table:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw mean block efficiencies over K, for each L, and over the temperature, for K > 1."""
+    """Draw mean block efficiencies over K for each L, and over the temperature for K > 1."""
     lengths = sorted({row.length for row in rows})
     with figure(path, 3.4 * (len(lengths) + 1), 3.6) as canvas:
         panels = canvas.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
@@ -212,7 +212,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def means(rows: Sequence[Row], axis: str) -> tuple[list[float], list[float]]:
-    """Values of an axis, and the mean block efficiency of the rows at each."""
+    """Return the values of an axis, and the mean block efficiency of the rows at each value."""
     values = sorted({getattr(row, axis) for row in rows})
     at = [[row.block_efficiency.mean for row in rows if getattr(row, axis) == v] for v in values]
     return values, [float(np.mean(found)) for found in at]
@@ -223,9 +223,9 @@ def means(rows: Sequence[Row], axis: str) -> tuple[list[float], list[float]]:
 @click.option("--length", type=ListOf(click.IntRange(1)), default="4,8")
 @click.option("--temperature", type=ListOf(float), default="0.2,0.4,0.6,0.8,1")
 @click.option("--prompts", "count", type=click.IntRange(1), default=10)
-@click.option("--rounds", type=click.IntRange(1), default=8, help="For each prompt.")
+@click.option("--rounds", type=click.IntRange(1), default=8, help="Rounds per prompt.")
 @click.option("--device", default="auto")
-@json_option("Write everything to this file.")
+@json_option("Write all results to this file.")
 @figure_option("Draw the block efficiencies.")
 def main(
     paths: tuple[int, ...],
@@ -248,7 +248,7 @@ def main(
         if name != HUB or (drafted == 2 and depth <= LARGEST_HUB_TREE)
     ]
     for setting in {setting.paths: setting for setting in settings}.values():
-        # what is compiled on first use must not be in a median
+        # Compile on first use before the medians are measured.
         paired_rounds(pair, prompts[:1], setting, 1, 1.0)
     rows: list[Row] = []
     with progress("decoding", len(settings)) as step:

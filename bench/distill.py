@@ -1,18 +1,19 @@
-"""Distil the draft `smollm2-draft` from SmolLM2-135M-Instruct, out of text that the target writes.
+"""Distil the draft `smollm2-draft` from SmolLM2-135M-Instruct, on text decoded from the target.
 
     python bench/distill.py --minutes 60
 
-Three steps, each taken up where an earlier run of the command left it (``--work``):
+There are three steps; each continues from an earlier run of the command (``--work``):
 
-1. *sample*: the target writes at temperature 1, in batches, and what it said of each next token is
-   kept, the likeliest 48 tokens of it.  It completes HumanEval's problems 0 to 49 and functions
-   of installed packages from their signature and docstring, and makes up chats, prompts and all.
-2. *learn*: half the loss of the text, half the Kullback-Leibler divergence from the target; in the
-   last part of the time the total variation distance, since one draft is accepted with probability
-   1 - TV.
-3. *measure*: sum min(p, q) on HumanEval's problems 70 to 99 and on chat prompts of our own, that
-   nothing was learned from, of the network alone and of it with copying.  Problems 50 to 69 are for
-   choosing, 100 to 163 are not read.
+1. *sample*: decode from the target at temperature 1 in batches, and store the 48 most likely tokens
+   of each position with their probabilities.  The target completes HumanEval's problems 0 to 49
+   and functions of installed packages from their signature and docstring, and generates chats
+   including the prompts.
+2. *learn*: minimise half the loss of the text plus half the Kullback-Leibler divergence from the
+   target; in the last part of the time the total variation distance, because one draft is accepted
+   with probability 1 - TV.
+3. *measure*: sum min(p, q) on HumanEval's problems 70 to 99 and on our own chat prompts, which are
+   not used for training, of the network with and without copying.  Problems 50 to 69 are for
+   choices, 100 to 163 are not read.
 """
 
 from __future__ import annotations
@@ -47,18 +48,17 @@ from otlp.device.copying import copied_logits
 from otlp_lab.frequent_drafts import write_frequent_draft
 
 MEASURED, WIDE, TEXTS = 64, 4096, 4
-"""Tokens of a text that is measured on, the likeliest ones that are known of the target, and texts
-of a prompt."""
+"""Of the measurement: tokens per text, stored tokens per position, and texts per prompt."""
 
 BATCH, WINDOW = 16, 256
 CORPUS = 20_000
-"""Functions of installed packages that learning begins with, in windows of so many tokens."""
+"""Number of functions of installed packages for the first part of training, in `WINDOW`s."""
 
 BEGINNING = 0.4
-"""Share of the time in which every other batch is of those."""
+"""Share of the time in which every other batch is from these functions."""
 
 DISTANCE = 0.9
-"""Weight of the total variation distance in the end."""
+"""Final weight of the total variation distance."""
 
 HELD_OUT = {
     "HumanEval 50 to 69": "humaneval:50-69",
@@ -74,19 +74,19 @@ COLUMNS = ("T = 0.3", "T = 0.6", "T = 1", "argmax")
 
 @dataclass(frozen=True)
 class Rows:
-    """Positions to learn from, of one text a row."""
+    """Training positions, with one text per row."""
 
     tokens: Tensor
-    """Shape (B, L): the texts, padded at the right with 0."""
+    """Texts padded at the right with 0, shape (B, L)."""
 
     at: Tensor
-    """Shape (B, N): where in a row a token follows that the target wrote."""
+    """Positions in the row before each token decoded from the target, shape (B, N)."""
 
     wrote: Tensor
-    """Shape (B, N): that token."""
+    """Tokens decoded from the target, shape (B, N)."""
 
     live: Tensor
-    """Shape (B, N): false behind the end of a completion."""
+    """False after the end of a completion, shape (B, N)."""
 
     ids: Tensor
     mass: Tensor
@@ -95,12 +95,12 @@ class Rows:
         return Rows(*(one[chosen] for one in vars(self).values()))
 
     def to(self, device: Any) -> Rows:
-        """The same on a device."""
+        """Return the rows on a device."""
         return Rows(*(one.to(device) for one in vars(self).values()))
 
 
 def as_rows(texts: dict[str, Any], chat: bool) -> Rows:
-    """Put texts of `write_texts` side by side at their left ends."""
+    """Return texts of `write_texts` as left-aligned rows."""
     tokens = torch.from_numpy(texts["tokens"]).long()
     ids = torch.from_numpy(texts["ids"].astype(np.int64))
     new = ids.shape[1]
@@ -115,7 +115,7 @@ def as_rows(texts: dict[str, Any], chat: bool) -> Rows:
 
 
 def read_texts(work: Path) -> list[Rows]:
-    """Read all that was sampled, batch by batch."""
+    """Read all sampled texts, batch by batch."""
     return [
         as_rows(dict(np.load(path)), "chat" in path.name)
         for path in sorted(work.glob("texts-*.npz"))
@@ -123,7 +123,7 @@ def read_texts(work: Path) -> list[Rows]:
 
 
 def read_corpus(target: HuggingFaceModel, rng: np.random.Generator) -> list[Rows]:
-    """Functions of installed packages as they are, to begin with: each token is certain."""
+    """Return functions of installed packages; each token has target probability 1."""
     every = functions(Path(sysconfig.get_path("stdlib")), whole=True)
     joined = "\n\n\n".join(every[i] for i in rng.permutation(len(every))[:CORPUS])
     stream = torch.tensor(target.tokenizer(joined, verbose=False)["input_ids"])
@@ -138,18 +138,18 @@ def read_corpus(target: HuggingFaceModel, rng: np.random.Generator) -> list[Rows
 
 
 def frequent(texts: list[Rows], vocab_size: int, size: int) -> Tensor:
-    """Find the tokens of most mass, the lower id where none was seen: it was merged earlier."""
+    """Return the tokens with the largest mass; ties by lower id, which was merged earlier."""
     mass = torch.zeros(vocab_size)
     for rows in texts:
         mass.index_add_(0, rows.ids[rows.live].flatten(), rows.mass[rows.live].flatten())
     console.print(
-        f"the head's tokens hold {mass.sort(descending=True)[0][:size].sum() / mass.sum():.4f}"
+        f"mass of the head's tokens: {mass.sort(descending=True)[0][:size].sum() / mass.sum():.4f}"
     )
     return (-mass).argsort(stable=True)[:size].sort()[0]
 
 
 class Student(torch.nn.Module):
-    """The draft while it learns: Llama's layers between two uses of the target's embedding."""
+    """Draft during training: Llama layers between two uses of the target's embedding."""
 
     def __init__(self, config: LlamaConfig, embedding: Tensor, kept: Tensor) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Student(torch.nn.Module):
         self.register_buffer("where", where, persistent=False)
 
     def forward(self, rows: Rows) -> Tensor:
-        """Logarithms of the draft's distributions at the live places, shape (M, K)."""
+        """Return the log probabilities of the draft at the live positions, shape (M, K)."""
         inputs = self.embedding[rows.tokens]
         hidden = self.body(inputs_embeds=inputs, use_cache=False).last_hidden_state
         wanted = hidden.gather(1, rows.at[..., None].expand(-1, -1, hidden.shape[-1]))
@@ -175,13 +175,13 @@ class Student(torch.nn.Module):
         return logits.log_softmax(-1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `write_frequent_draft` stores."""
+        """Return the tensors for `write_frequent_draft`."""
         found = {name: one.detach() for name, one in self.body.named_parameters()}
         return found | {"back": self.back.detach(), "kept": self.kept}
 
 
 def losses(student: Student, rows: Rows) -> tuple[Tensor, Tensor]:
-    """Half text loss, half divergence from the target; and the total variation distance."""
+    """Return the mean of text loss and divergence from the target, and the total variation."""
     log_q = student(rows)
     size = log_q.shape[1]
     ids, wrote = student.where[rows.ids[rows.live]], student.where[rows.wrote[rows.live]]
@@ -203,7 +203,7 @@ def learn(
     seed: int,
     dtype: str,
 ) -> int:
-    """Train until the time is spent; returns how many tokens were learned from, repeats counted."""
+    """Train until the end of the time; return the number of training tokens with repetitions."""
     matrices = [one for one in student.parameters() if one.ndim == 2]
     others = [one for one in student.parameters() if one.ndim != 2]
     steps: list[torch.optim.Optimizer] = [
@@ -259,9 +259,10 @@ def learn(
 def overlaps(
     student: Student, rows: Rows, temperatures: tuple[float, ...], shares: tuple[float, ...] = ()
 ) -> dict[str, float]:
-    """Mean of sum min(p, q) at temperatures of both, and how often both find one token likeliest.
+    """Return the mean of sum min(p, q) by temperature, and the rate of equal most likely tokens.
 
-    Of the target its `WIDE` likeliest tokens are known; `shares` are those of `Copying`.
+    The target's distributions are limited to its `WIDE` most likely tokens; `shares` are those of
+    `Copying`.
     """
     rows = rows.to(student.back.device)
     found: dict[str, list[Tensor]] = {}
@@ -285,7 +286,7 @@ def overlaps(
 
 
 def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Rows:
-    """Texts of the target's own, `MEASURED` tokens each, after prompts that were not learned."""
+    """Return texts of the target, `MEASURED` tokens each, after held-out prompts."""
     path = work / f"{name}-{TEXTS}.npz"
     if not path.exists():
         ids = [one.tolist() for one in encode_prompts(target, read_prompts(source, None))]
@@ -299,7 +300,7 @@ def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Ro
 def target_texts(
     target: HuggingFaceModel, work: Path, seconds: float, seed: int
 ) -> dict[str, Rows]:
-    """Sample what is learned from; return what is measured on, by name."""
+    """Sample the training texts; return the texts for measurement, by name."""
     attention = target.model.config._attn_implementation
     target.model.set_attn_implementation("grouped")
     sample(target, work, seconds, seed)
@@ -312,7 +313,7 @@ def target_texts(
 
 
 def narrow(config: Any, layers: int, heads: int, inner: int) -> LlamaConfig:
-    """Configuration of the draft's layers, for a target's; their heads share one of keys."""
+    """Return the configuration of the draft's layers for a target, with one key head."""
     return LlamaConfig(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -329,7 +330,7 @@ def narrow(config: Any, layers: int, heads: int, inner: int) -> LlamaConfig:
 
 
 def call_cost(model: HuggingFaceModel) -> float:
-    """Seconds of a call on one token after 128 others; the median of 20."""
+    """Return the seconds of a call on one token after 128 tokens, the median of 20."""
     spent = []
     tree, root = TokenTree(np.array([-1]), np.array([-1])), np.array([0])
     model.start(np.arange(100, 228))
@@ -342,24 +343,24 @@ def call_cost(model: HuggingFaceModel) -> float:
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--target", default=SMOLLM2, help="As in otlp decode.")
+@click.option("--target", default=SMOLLM2, help="Target as in otlp decode.")
 @click.option("--out", type=click.Path(path_type=Path), default=FOLDER)
 @click.option("--work", type=click.Path(path_type=Path), default=Path("build/distill"))
-@click.option("--sample-minutes", default=60.0, help="For the target's texts.")
-@click.option("--minutes", default=60.0, help="For learning.")
+@click.option("--sample-minutes", default=60.0, help="Minutes for decoding the target's texts.")
+@click.option("--minutes", default=60.0, help="Minutes for training.")
 @click.option("--device", default="auto")
 @click.option(
     "--dtype",
     default="bfloat16",
     type=click.Choice(["bfloat16", "float32"]),
-    help="Of products; a processor without units for bfloat16 is several times as fast in float32.",
+    help="Precision of products; float32 is several times faster without bfloat16 units.",
 )
-@click.option("--threads", default=2, help="CPU threads.")
+@click.option("--threads", default=2, help="Number of CPU threads.")
 @click.option("--seed", default=0)
 @click.option("--layers", default=2)
-@click.option("--heads", default=3, help="Of a layer's attention, of width 64.")
-@click.option("--inner", default=512, help="Width inside a layer's other half.")
-@click.option("--known", default=4096, help="How many tokens the head knows.")
+@click.option("--heads", default=3, help="Attention heads per layer, of width 64.")
+@click.option("--inner", default=512, help="Hidden width of a layer's MLP.")
+@click.option("--known", default=4096, help="Number of tokens in the head.")
 def main(
     target: str,
     out: Path,
@@ -390,7 +391,7 @@ def main(
     seen = learn(student, texts, corpus, work, minutes, seed, dtype)
     write_frequent_draft(out, config, student.tensors(), teacher)
     draft = load_frequent_draft(str(out), teacher)
-    # what is measured is what was stored
+    # Measure the stored weights.
     student.load_state_dict({k: v.bfloat16().float() for k, v in student.state_dict().items()})
     table = ["| texts | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for (name, rows), (how, shares) in product(measured.items(), DRAFTS.items()):

@@ -1,11 +1,11 @@
-"""How far the general solvers go: every engine and form, over the size of the problem.
+"""Times of the general solvers by engine, form and problem size.
 
-    python bench/general_solvers.py                  # a quarter of an hour
+    python bench/general_solvers.py                  # 15 minutes
     python bench/general_solvers.py --rows 1 --time-limit 5
 
-Milliseconds of a whole solve, certificate included: the median over rows of the built-in capture,
-each solved once, after a small problem.  A cell is left at the first row that is refused for its
-size, or takes longer than `--time-limit`.
+Milliseconds of a whole solve including the certificate: the median over rows of the built-in
+capture, each solved once, after a small problem.  A cell ends at the first row that is rejected for
+its size, or takes longer than `--time-limit`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SIZES = ((10, 2), (10, 3), (10, 4), (10, 5), (100, 2), (100, 3), (1000, 2))
 
 
 def cell(solver: Solver, problems: list[otlp.Problem]) -> str:
-    """Median milliseconds.
+    """Return the median milliseconds, or "too long".
 
     Raises
     ------
     OTLPError
-        If the solver refuses a problem, or is not there.
+        If the solver rejects a problem, or is not installed.
     """
     times = []
     for problem in problems:

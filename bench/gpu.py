@@ -1,13 +1,13 @@
-"""All that is to be measured on a GPU, in one command of under eight minutes.
+"""All measurements on a GPU, in one command of less than eight minutes.
 
     python bench/gpu.py --json gpu.json                  # on a GPU
     python bench/gpu.py --small                          # the same on a CPU, to see that it runs
 
-Four parts, each within its share of the time: first, in two minutes, the batched verifiers over B
-and V beside their floor and the engines that are installed (bench/batched.py); rounds of K paths
-over B and V (`otlp.batched.verify_paths`); the trained pair, with CUDA graphs and without, beside
-transformers; and the same with the published pair, but for `--small` (both by
-bench/tokens_a_second.py).  A part that would begin after its time is left out and named.
+There are four parts, each with a share of the time: in two minutes the batched verifiers over B and
+V with their lower bound and the installed engines (bench/batched.py); rounds of K paths over B and
+V (`otlp.batched.verify_paths`); the trained pair with and without CUDA graphs, and transformers;
+and the same with the published pair, except for `--small` (both by bench/tokens_a_second.py).  A
+part that would start after its time is skipped and named.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp_lab.engines import ENGINES
 
 ONE_DRAFT = ("sglang-chain", "vllm-v1", "vllm-v2")
-"""Engines whose verification of one draft is timed where they are installed."""
+"""Engines whose verification of one draft is timed if they are installed."""
 
 HERE = Path(__file__).parent
 BUDGET = 480.0
-"""Seconds that everything may take."""
+"""Maximum total time, in seconds."""
 
 
 def run(script: str, *arguments: str, seconds: float) -> Any:
-    """What another script of this folder finds; None, said aloud, if it does not end in time."""
+    """Run another script of this folder; return its results, or None if it exceeds the time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         command = [sys.executable, str(HERE / script), *arguments, "--json", str(path)]
         try:
             subprocess.run(command, check=True, timeout=max(seconds, 1.0))
         except subprocess.TimeoutExpired:
-            console.print(f"left out: {script} {' '.join(arguments)} took over {seconds:.0f} s")
+            console.print(f"skipped: {script} {' '.join(arguments)} took over {seconds:.0f} s")
             return None
         return json.loads(path.read_text())
 
 
 def milliseconds(action: Any, device: str, repeats: int) -> float:
-    """Median of some calls, after one."""
+    """Return the median of `repeats` calls, after a first call."""
 
     def whole() -> None:
         action()
@@ -67,7 +67,7 @@ def milliseconds(action: Any, device: str, repeats: int) -> float:
 
 
 def rounds(device: str, small: bool) -> list[dict[str, Any]]:
-    """Verification of K paths of L tokens over B and V, beside a softmax of the target's rows."""
+    """Time verification of K paths of L tokens over B and V, and a softmax of the target's rows."""
     sizes = ((1,), (64,), ((1, 2), (2, 2))) if small else (
         (1, 8, 32), (4096, 32_000, 128_256), ((1, 4), (4, 4))
     )  # fmt: skip
@@ -77,7 +77,7 @@ def rounds(device: str, small: bool) -> list[dict[str, Any]]:
         shape = (batch, paths, length + 1, vocab)
         logits = 3.0 * torch.randn(shape, generator=generator, device=device)
         noise = torch.randn(shape, generator=generator, device=device)
-        # the laws after equal prefixes are equal: of one context each level
+        # Distributions after equal prefixes must be equal: use one context per level.
         first = torch.zeros_like(logits[:, :1])
         target = batched.softmax((logits + noise)[:, :1] + first).expand(shape)
         draft = batched.softmax(logits[:, :1]).expand(shape)[:, :, :-1]
@@ -96,11 +96,11 @@ def rounds(device: str, small: bool) -> list[dict[str, Any]]:
     context_settings={"show_default": True},
 )
 @click.option("--small", is_flag=True, help="Sizes for a CPU, in a minute or two.")
-@json_option("Write all that was found.")
+@json_option("Write all results to this file.")
 def main(small: bool, json_path: Path | None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not small:
-        raise click.UsageError("there is no GPU here: give --small to see that the script runs")
+        raise click.UsageError("no GPU found: use --small to check that the script runs")
     begin = perf_counter()
 
     def left(share: float) -> float:

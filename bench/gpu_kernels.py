@@ -1,12 +1,12 @@
-"""Compile the kernels of `otlp.batched.martingale` for GPUs, on a machine that need not have one.
+"""Resource usage of the kernels of `otlp.batched.martingale`, compiled without a GPU.
 
     python bench/gpu_kernels.py --json kernels.json
 
-For each kernel and each GPU: registers of a thread, bytes that do not fit in them (spilled), shared
-memory of a program, and what of a row of V tokens is read and written, beside one read of p and q,
-which is the floor.  The target is stored as p, or given by its logits, of which `normalise` finds
-the sum first.  `add_up` makes two additions a token besides, to 32 KiB that stay in the cache.
-Compiled with Triton's own assembler; needs Triton and no GPU.
+For each kernel and GPU: registers per thread, spilled bytes, shared memory per program, and memory
+traffic of a row of V tokens, in KiB and relative to one read of p and q, which is the lower bound.
+The target is stored as p, or as logits whose normaliser `normalise` computes first.  `add_up` also
+makes two additions per token to 32 KiB that stay in the cache.  Compiled with Triton's own
+assembler; needs Triton but no GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
 def constants(most: int, vocab: int) -> dict[str, dict[str, int]]:
-    """What the kernels are specialised for, at up to so many drafts."""
+    """Return the compile-time constants of the kernels for up to `most` drafts."""
     layout = layout_for(most)
     bins = {"SHIFT": layout.shift, "OFFSET": layout.offset}
     tiles = {**bins, "TILE": TILE}
@@ -58,7 +58,7 @@ def constants(most: int, vocab: int) -> dict[str, dict[str, int]]:
 
 
 def moved(vocab: int, most: int, width: int) -> dict[str, int]:
-    """Bytes of one row, which rejects, that a kernel reads and writes, but for additions."""
+    """Return the bytes read and written for one rejecting row by kernel, without additions."""
     row, tiles = 2 * vocab * width, triton.cdiv(vocab, TILE)
     drafts = most * (8 + 2 * width + 3 * 8)
     return {
@@ -71,19 +71,19 @@ def moved(vocab: int, most: int, width: int) -> dict[str, int]:
 
 
 def used(cubin: bytes) -> dict[str, int]:
-    """Registers and stack of a thread, from machine code."""
+    """Return the registers and stack per thread from machine code."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         command = [str(TOOLS / "cuobjdump"), "-res-usage", file.name]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {name: int(re.search(f"{name}:(\\d+)", told)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
+        usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {name: int(re.search(f"{name}:(\\d+)", usage)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
 
 
 def compile_for(
     capability: int, dtype: str, most: int, vocab: int, logits: bool
 ) -> list[dict[str, Any]]:
-    """Compile all kernels for one GPU, one type of rows and up to so many drafts."""
+    """Compile all kernels for one GPU, one dtype of rows and up to `most` drafts."""
     found = []
     known = POINTERS | dict.fromkeys(("target", "draft", "logits", "p_at", "q_at"), TYPES[dtype])
     if logits:
@@ -116,11 +116,11 @@ def compile_for(
     help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
     context_settings={"show_default": True},
 )
-@click.option("--gpus", default="80,90", type=ListOf(click.IntRange(70)), help="Capabilities.")
+@click.option("--gpus", default="80,90", type=ListOf(click.IntRange(70)), help="GPU capabilities.")
 @click.option("--dtypes", default="float32,bfloat16", type=ListOf(click.Choice(list(TYPES))))
-@click.option("--drafts", default="4", type=ListOf(click.IntRange(1)), help="Drafts of a row.")
+@click.option("--drafts", default="4", type=ListOf(click.IntRange(1)), help="Drafts per row.")
 @click.option("--vocab", default=128_256, type=click.IntRange(1))
-@json_option("Write the results to a file.")
+@json_option("Write the results to this file.")
 def main(
     gpus: list[int], dtypes: list[str], drafts: list[int], vocab: int, json_path: Path | None
 ) -> None:

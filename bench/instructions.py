@@ -1,15 +1,15 @@
-"""Instructions of every kernel, counted, against those of an earlier commit.
+"""Instruction counts of all kernels, compared to an earlier commit.
 
     python bench/instructions.py                        # bench/results/instructions.json
     python bench/instructions.py --json before.json     # at one commit, and at another:
     python bench/instructions.py --before before.json
 
-Valgrind's callgrind counts what the processor is told to do, so other programs on the machine and
-its clock change nothing, and it shows every x86-64 processor with AVX2 to the process as the same
-one.  Exit status 1: a kernel takes more than `--limit` times the instructions that it took.
+Valgrind's callgrind counts instructions, so other programs and the clock rate have no effect, and
+every x86-64 processor with AVX2 looks the same to the process.  The exit status is 1 if a kernel
+takes more than `--limit` times the earlier number of instructions.
 
-Not seen: what an instruction waits for (memory, caches, branches guessed wrong, locks), how many
-threads share them, wider registers than AVX2's, and what compiling takes.
+Not measured: waiting times (memory, caches, branch mispredictions, locks), the distribution over
+threads, registers wider than AVX2's, and compilation.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
-"""One machine code and one order of sets everywhere."""
+"""Environment for the same machine code and the same order of sets on all machines."""
 
 
 def count(names: Sequence[str]) -> dict[str, int]:
-    """Instructions of one call of each kernel."""
+    """Return the instructions per call of each kernel."""
     valgrind = shutil.which("valgrind") or fail("valgrind is missing: apt install valgrind")
     with TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
@@ -55,29 +55,29 @@ def count(names: Sequence[str]) -> dict[str, int]:
             valgrind, "--quiet", "--tool=callgrind", "--dump-before=getppid",
             "--combine-dumps=yes", f"--callgrind-out-file={out}",
         ]  # fmt: skip
-        # the first run compiles at full speed
+        # The first run compiles without the counter, at full speed.
         for command in (program, counter + program):
             subprocess.run(command, env=environment, check=True)
         parts = re.findall(r"^totals: (\d+)$", out.read_text(), re.M)
-    # before, within and between the marks, and after the last one
+    # Parts before, within and between the marks, and after the last mark.
     if len(parts) != 2 * len(names) + 1:
         fail(f"expected {2 * len(names)} marks, found {len(parts) - 1}")
     return {name: int(part) // CALLS for name, part in zip(names, parts[1::2], strict=True)}
 
 
 def versions() -> dict[str, str]:
-    """What else the counts depend on."""
+    """Return the versions of packages that affect the counts."""
     packages = {name: version(name) for name in ("llvmlite", "numba", "numpy", "scipy")}
     return {"libc": "-".join(platform.libc_ver()), "python": platform.python_version(), **packages}
 
 
 def slower(before: dict[str, int], now: dict[str, int], limit: float) -> list[str]:
-    """Kernels of both that take more than `limit` times what they took."""
+    """Return the kernels that take more than `limit` times their earlier instructions."""
     return [name for name in now if name in before and now[name] > limit * before[name]]
 
 
 def compare(before: dict[str, Any], now: dict[str, Any], limit: float) -> list[str]:
-    """Print both, and return the names of what became slower."""
+    """Print both counts, and return the names of slower kernels."""
     then, today = before["instructions"], now["instructions"]
     made = table("millions of instructions", "before", "now", "ratio")
     worse = slower(then, today, limit)
@@ -89,7 +89,7 @@ def compare(before: dict[str, Any], now: dict[str, Any], limit: float) -> list[s
     show(made)
     for name, known in before["versions"].items():
         if known != now["versions"][name]:
-            note(f"{name} was {known} and is {now['versions'][name]}: counts may differ by that.")
+            note(f"{name} was {known} and is {now['versions'][name]}: this may affect the counts.")
     return worse
 
 
@@ -99,17 +99,17 @@ def compare(before: dict[str, Any], now: dict[str, Any], limit: float) -> list[s
     "names",
     default=",".join(KERNELS),
     type=ListOf(click.Choice(list(KERNELS))),
-    help="Kernels by their names.",
+    help="Names of kernels.",
 )
 @click.option(
     "--before",
     "before_path",
     default=BASELINE,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What was counted earlier.",
+    help="File with earlier counts.",
 )
-@click.option("--limit", default=1.2, type=click.FloatRange(1), help="The ratio that is too much.")
-@json_option("Also write what was counted.")
+@click.option("--limit", default=1.2, type=click.FloatRange(1), help="Maximum allowed ratio.")
+@json_option("Also write the counts to this file.")
 def main(names: tuple[str, ...], before_path: Path, limit: float, json_path: Path | None) -> None:
     now = {"versions": versions(), "instructions": count(names)}
     if json_path:

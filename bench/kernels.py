@@ -1,7 +1,7 @@
-"""The calls whose instructions `instructions.py` counts; run by itself, it makes them.
+"""Calls whose instructions `instructions.py` counts; run as a script to make the calls.
 
-Each is called twice first, which compiles and loads, then `CALLS` times between two calls of
-`os.getppid`: marks that a counter outside the process can see.
+Each function is called twice to compile and load code, then `CALLS` times between two calls of
+`os.getppid`, which a counter outside the process can see.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ CALLS = 5
 SIZE = 4096
 
 
-def made_up(n: int = 4, top_k: int | None = None, size: int = SIZE) -> otlp.Problem:
-    """I.i.d. drafts at a vocabulary of that size."""
+def synthetic(n: int = 4, top_k: int | None = None, size: int = SIZE) -> otlp.Problem:
+    """Return a synthetic problem with i.i.d. drafts and vocabulary `size`."""
     target, draft = otlp.synthetic.generate(1, size).distributions(0, top_k=top_k)
     return otlp.Problem(target, otlp.IID(draft, n))
 
 
 def solve(name: str, problem: otlp.Problem, scheme: DraftScheme | None = None) -> Call:
-    """Solve, certificate included."""
+    """Return a solve, including the certificate."""
     if scheme is not None:
         problem = otlp.Problem(problem.target, scheme)
     return partial(make_solver(name).solve, problem)
 
 
 def orderings() -> Call:
-    """Orderings, for drafts without replacement."""
-    problem = made_up(3, top_k=100)
+    """Return a solve with orderings, for drafts without replacement."""
+    problem = synthetic(3, top_k=100)
     return solve("orderings", problem, otlp.WithoutReplacement(problem.drafts.draft, 3))  # type: ignore[attr-defined]
 
 
 def random_ranks() -> Call:
-    """Random ranks, for four drafts without replacement over the whole vocabulary."""
-    problem = made_up(4)
+    """Return a solve with random ranks for four drafts without replacement, whole vocabulary."""
+    problem = synthetic(4)
     return solve("random-ranks", problem, otlp.WithoutReplacement(problem.drafts.draft, 4))  # type: ignore[attr-defined]
 
 
 def sample_many() -> Call:
-    """Verified tokens of 10,000 drafted tuples."""
-    problem = made_up(4)
+    """Return the sampling of verified tokens of 10,000 drafted tuples."""
+    problem = synthetic(4)
     plan = otlp.solve(problem).plan
     assert plan is not None
     drafted = problem.drafts.sample(np.random.default_rng(0), 10_000)
@@ -63,17 +63,17 @@ def sample_many() -> Call:
 
 
 def verify() -> Call:
-    """The verifier alone, on an answer of max-flow."""
+    """Return the verifier without the solver, on an answer of max-flow."""
     from otlp.certificate import certify
     from otlp.timing import Stopwatch
 
-    problem, solver = made_up(2, top_k=100), make_solver("max-flow")
+    problem, solver = synthetic(2, top_k=100), make_solver("max-flow")
     answer = solver.answer(problem, Stopwatch())
     return lambda: certify(problem, solver.name, answer, Stopwatch())
 
 
 class Unigram(decode.Model):
-    """The same law after every text."""
+    """Model with the same distribution after every text."""
 
     name, vocab_size = "unigram", SIZE
 
@@ -81,18 +81,18 @@ class Unigram(decode.Model):
         self.law = law
 
     def start(self, context: object) -> None:
-        """Forget nothing: there is nothing to know."""
+        """Do nothing: the model has no state."""
 
     def logits(self, tree: object, nodes: IntArray) -> FloatArray:
-        """The law's logits at every node."""
+        """Return the logits of the distribution at every node."""
         return np.tile(np.log(self.law), (len(nodes), 1))
 
     def advance(self, tree: object, node: int, token: int) -> None:
-        """Stay the same."""
+        """Do nothing."""
 
 
 def tournament() -> Call:
-    """A round of the tournament: four paths of one token, so one node."""
+    """Return a round of the tournament with four paths of one token (one node)."""
     target, draft = map(Unigram, otlp.synthetic.generate(1, SIZE).distributions(0))
     drafting, rule = decode.iid_paths(4, 1), decode.Tournament()
     return lambda: decode.play_round(draft, target, drafting, rule, np.random.default_rng(1))
@@ -100,12 +100,12 @@ def tournament() -> Call:
 
 KERNELS: dict[str, Callable[[], Call]] = {
     **{
-        f"martingale {size}": partial(lambda v: solve("martingale", made_up(size=v)), size)
+        f"martingale {size}": partial(lambda v: solve("martingale", synthetic(size=v)), size)
         for size in (1_000, 16_000, 128_000)
     },
-    "max-flow": lambda: solve("max-flow", made_up(2, top_k=100)),
-    "slackness": lambda: solve("slackness", made_up(2, top_k=100)),
-    "global-resolution": lambda: solve("global-resolution", made_up(4)),
+    "max-flow": lambda: solve("max-flow", synthetic(2, top_k=100)),
+    "slackness": lambda: solve("slackness", synthetic(2, top_k=100)),
+    "global-resolution": lambda: solve("global-resolution", synthetic(4)),
     "orderings": orderings,
     "random-ranks": random_ranks,
     "sample_many": sample_many,
@@ -115,7 +115,7 @@ KERNELS: dict[str, Callable[[], Call]] = {
 
 
 def main(names: list[str]) -> None:
-    gc.disable()  # it comes when it likes
+    gc.disable()  # garbage collection would add instructions at random times
     for name in names:
         call = KERNELS[name]()
         call()

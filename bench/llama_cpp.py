@@ -1,8 +1,8 @@
-"""llama.cpp on a GGUF file, as one more way of decoding: plain, and with its own n-gram drafts.
+"""Decoding with llama.cpp from a GGUF file, plain and with its own n-gram drafts.
 
     pip install xllamacpp        # wheels of llama.cpp; no other package is needed
 
-Its weights stay quantised, so it computes another precision than the rest of a table.
+The weights stay quantised, so the precision differs from that of other ways in a table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from otlp_lab.tuning.side_by_side import Way
 def llama_cpp(
     path: str, slots: int, tokens: int, sampling: Sampling, threads: int
 ) -> dict[str, Way]:
-    """Ways of decoding with llama.cpp; none where xllamacpp is not installed."""
+    """Return ways of decoding with llama.cpp; empty if xllamacpp is not installed."""
     if find_spec("xllamacpp") is None:
         return {}
     import xllamacpp
@@ -55,10 +55,10 @@ def _way(
 
     def way(prompt: IntArray, seed: int) -> Decoding:
         wall, processor = perf_counter(), process_time()
-        said = server.handle_completions({"prompt": prompt.tolist(), "seed": seed, **wanted})
+        answer = server.handle_completions({"prompt": prompt.tolist(), "seed": seed, **wanted})
         times = perf_counter() - wall, process_time() - processor
-        made = said["usage"]["completion_tokens"]
-        calls = made - said["timings"].get("draft_n_accepted", 0)
+        made = answer["usage"]["completion_tokens"]
+        calls = made - answer["timings"].get("draft_n_accepted", 0)
         return Decoding(made, float(calls), calls, {}, *times)
 
     return way

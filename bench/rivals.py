@@ -1,8 +1,8 @@
-"""Rules of papers that are another rule, or lose the target's law: rebuilt here to be judged.
+"""Rules of papers that equal another rule or are not lossless, rebuilt to be audited.
 
-They are no part of otlp: no command takes their names, and text that they decode need not be the
-target's.  `referee.py` has them in its table, as it has any file's rules;
-`tests/otlp_lab/test_referee.py` their smallest counterexamples.
+These rules are not part of otlp: commands do not accept their names, and their text may not have
+the target's distribution.  `referee.py` includes them in its table like the rules of any file;
+`tests/otlp_lab/test_referee.py` contains their smallest counterexamples.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from otlp.distribution import FloatArray
 
 @dataclass(frozen=True)
 class HSD(OfOnePath):
-    """Hierarchical speculative decoding with capped branches, as the paper states it.
+    """Hierarchical speculative decoding with capped branches, as stated in the paper.
 
-    Source: arXiv:2601.05724, Definitions 4 to 6, Eqs. 16 to 20, Algorithm 2.  A prefix X has the
-    ratio r(X) of its masses, and the capped ratio r*(X) is r(X) over the largest ratio above 1 of
-    the shorter prefixes.  The whole path is accepted with min(r*, 1); a shorter prefix with the
-    quotient of what its continuations lack, (r* - 1)^+ q, and of what they have too much, (1 -
-    r*)^+ q; else the one above is tried.  That is block verification, in other letters.
+    Source: arXiv:2601.05724, Definitions 4 to 6, Eqs. 16 to 20, Algorithm 2.  r(X) is the ratio of
+    the masses of a prefix X, and the capped ratio r*(X) is r(X) divided by the largest ratio above
+    1 of the shorter prefixes.  The whole path is accepted with probability min(r*, 1).  A shorter
+    prefix is accepted with the quotient of the sums over its continuations of (r* - 1)^+ q and of
+    (1 - r*)^+ q; else the next shorter prefix is attempted.  This equals block verification.
     """
 
     name: ClassVar[str] = "hsd"
@@ -42,7 +42,7 @@ class HSD(OfOnePath):
         if chooser.accept(min(self.whole(ratios), 1.0)):
             return Outcome(path[-1], targets[path[-1]])
         for at in range(len(path) - 2, -1, -1):
-            # the continuations' r* q, in units of the prefix's own q
+            # r* q of the continuations, divided by the prefix's q.
             wanted = targets[path[at]] * (ratios[at] / max(ratios[: at + 1]))
             surplus = wanted - tree.distributions[path[at]]
             lacking, over = np.maximum(surplus, 0.0), float(np.maximum(-surplus, 0.0).sum())
@@ -52,22 +52,22 @@ class HSD(OfOnePath):
         return Outcome(0, targets[0])
 
     def whole(self, ratios: list[float]) -> float:
-        """Capped ratio of the whole path."""
+        """Return the capped ratio of the whole path."""
         return ratios[-1] / max(ratios[:-1])
 
 
 @dataclass(frozen=True)
 class ReleasedHSD(HSD):
-    """The same, but the ratio of the whole path is not capped, as in the released code.
+    """HSD without the cap for the whole path, as in the released code.
 
     Source: the authors' repository at b8575e2, `transformers/generation/utils.py` and
-    `algorithm.py`: `probability_ratio` is a plain product, and its last entry decides.
+    `algorithm.py`: `probability_ratio` is a plain product, and its last entry is used.
     """
 
     name: ClassVar[str] = "hsd-as-released"
 
     def whole(self, ratios: list[float]) -> float:
-        """Ratio of the whole path."""
+        """Return the ratio of the whole path."""
         return ratios[-1]
 
 
@@ -75,19 +75,19 @@ class ReleasedHSD(HSD):
 class ReleasedSpecTrGBV(OfPaths):
     """SpecTr-GBV (arXiv:2604.25925), as released in 2026.
 
-    The paths are tried one after the other, each from where the last one that was accepted ends;
-    a prefix that was rejected is not tried again.  Where the residual is empty the released code
-    stops with an error, and here the target is sampled.
+    The paths are attempted one after the other, each from the end of the accepted prefix; a
+    rejected prefix is not attempted again.  If the residual is empty, the released code raises an
+    error, and this class samples from the target.
 
     Source: `src/engine.py` of the authors' repository at e399f44.  The paper also changes the
-    target's distributions after a rejection (its Algorithm 2), which the code does not; with one
-    drafted token there is nothing to change.
+    target's distributions after a rejection (its Algorithm 2), but the code does not; this makes no
+    difference for one drafted token.
     """
 
     name: ClassVar[str] = "spectr-gbv-as-released"
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Try path after path; see `Verification.verify`."""
+        """Attempt the paths in order; see `Verification.verify`."""
         paths = [tree.ancestry(leaf) for leaf in tree.leaves.tolist()]
         count, length = len(paths), len(paths[0]) - 1
         end, drawn, wanted = 0, 1.0, 1.0
@@ -116,19 +116,19 @@ class ReleasedSpecTrGBV(OfPaths):
 
 
 def _ratio(s: FloatArray | float, b: FloatArray | float) -> FloatArray:
-    """The draft's mass over the target's, at most 1; 1 where the target's is 0."""
+    """Return the draft's mass divided by the target's, at most 1; 1 if the target's is 0."""
     s, b = np.asarray(s), np.asarray(b)
     return np.minimum(np.divide(s, b, out=np.ones_like(s), where=b > 0.0), 1.0)
 
 
 def _whole_path(s: float, b: float, paths: int) -> float:
-    """Probability that a whole path with these masses is accepted."""
+    """Return the acceptance probability of a whole path with these masses."""
     found = b * (1.0 - (1.0 - _ratio(s, b)) ** paths) / (1.0 - (1.0 - s) ** paths)
     return float(np.clip(found, 0.0, 1.0))
 
 
 def _prefix(s: float, b: float, below: FloatArray, wanted: FloatArray, paths: int) -> float:
-    """Probability that a prefix is accepted, from its masses and those of its continuations."""
+    """Return the acceptance probability of a prefix from its and its continuations' masses."""
     missing = (1.0 - _ratio(below, wanted)) ** paths
     left = float(wanted @ missing) - b * float((1.0 - _ratio(s, b)) ** paths)
     whole = 1.0 - (1.0 - s) ** paths - float(wanted @ (1.0 - missing))

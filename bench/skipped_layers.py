@@ -1,10 +1,10 @@
-"""Which layers does a model miss least?  A ladder of drafts that are their target without layers.
+"""Greedy choice of skipped layers for self-speculative drafts.
 
     python bench/skipped_layers.py --target smollm2 --prompts humaneval:50-53 --json ladder.json
 
-The target continues the prompts at temperature 1.  Then layers are left out one after another, each
-time the one whose loss leaves the largest overlap, sum min(p, q), with the target on average over
-the tokens of these texts.  A draft `skip:LAYERS` then drafts with that overlap on such texts
+The target continues the prompts at temperature 1.  Then layers are removed one by one; each step
+removes the layer with the largest remaining overlap, sum min(p, q), with the target, averaged over
+the tokens of these texts.  A draft `skip:LAYERS` has this overlap on similar texts
 (`otlp decode --draft skip:LAYERS`).
 """
 
@@ -28,22 +28,22 @@ from otlp.decode.models.skipped_layers import without_layers
 
 
 def texts_of(network: Any, prompts: list[Tensor], tokens: int, seed: int) -> list[Tensor]:
-    """The prompts and what the network writes after each, shape (1, T) each."""
+    """Return the prompts with the network's continuations, each of shape (1, T)."""
     torch.manual_seed(seed)
     found = []
     with progress("writing", len(prompts)) as step:
         for prompt in prompts:
-            given = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
+            options = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
             mask = torch.ones_like(prompt)
             found.append(
-                network.generate(prompt, attention_mask=mask, max_new_tokens=tokens, **given)
+                network.generate(prompt, attention_mask=mask, max_new_tokens=tokens, **options)
             )
             step()
     return found
 
 
 def laws(network: Any, texts: list[Tensor], starts: list[int]) -> list[Tensor]:
-    """Next-token distributions after each prompt and each written token but the last."""
+    """Return the next-token distributions after each prompt and each new token but the last."""
     found = []
     with torch.inference_mode():
         for text, start in zip(texts, starts, strict=True):
@@ -62,12 +62,12 @@ def overlap(wanted: list[Tensor], found: list[Tensor]) -> float:
     help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
     context_settings={"show_default": True},
 )
-@click.option("--target", default=SMOLLM2, help="As for otlp decode.")
-@click.option("--prompts", default="humaneval:50-53", help="As for otlp decode.")
-@click.option("--tokens", default=100, type=click.IntRange(1), help="Written after each prompt.")
-@click.option("--layers", default=10, type=click.IntRange(1), help="Left out in the end.")
+@click.option("--target", default=SMOLLM2, help="Target as in otlp decode.")
+@click.option("--prompts", default="humaneval:50-53", help="Prompts as in otlp decode.")
+@click.option("--tokens", default=100, type=click.IntRange(1), help="New tokens per prompt.")
+@click.option("--layers", default=10, type=click.IntRange(1), help="Number of skipped layers.")
 @click.option("--seed", default=0)
-@json_option("Write the ladder to a file.")
+@json_option("Write the drafts to this file.")
 def main(
     target: str, prompts: str, tokens: int, layers: int, seed: int, json_path: Path | None
 ) -> None:
@@ -82,17 +82,17 @@ def main(
     layers = min(layers, count - 1)
     skipped: list[int] = []
     rows = []
-    with progress("leaving layers out", sum(count - at for at in range(layers))) as step:
+    with progress("removing layers", sum(count - at for at in range(layers))) as step:
         for _ in range(layers):
-            tried = {}
+            overlaps = {}
             for layer in sorted(set(range(count)) - set(skipped)):
                 shorter = without_layers(model.model, [*skipped, layer], model.name)
-                tried[layer] = overlap(wanted, laws(shorter, texts, starts))
+                overlaps[layer] = overlap(wanted, laws(shorter, texts, starts))
                 step()
-            best = max(tried, key=tried.__getitem__)
+            best = max(overlaps, key=overlaps.__getitem__)
             skipped.append(best)
             name = "skip:" + ",".join(map(str, skipped))
-            rows.append({"layers": len(skipped), "overlap": tried[best], "draft": name})
+            rows.append({"layers": len(skipped), "overlap": overlaps[best], "draft": name})
     found = sum(len(one) for one in wanted)
     report(f"{model.name}, {count} layers, {found} tokens, temperature 1", rows, json_path)
 

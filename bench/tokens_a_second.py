@@ -1,12 +1,12 @@
-"""Tokens a second: settings of the device loop, plain decoding, and transformers, side by side.
+"""Tokens per second of device loop settings, plain decoding and transformers, side by side.
 
     OMP_NUM_THREADS=1 python bench/tokens_a_second.py --json found.json
 
-Every way decodes the same prompts with the same seeds, in turn, and whole calls are timed, the
-reading of the prompt included; compilation is timed apart, as the first run.  Speed-ups are over
-the plain loop (compiled as the others are), paired over prompts.  The plain loop runs once more
-before and after: where that drifted, other work was on the machine.  A target of a GGUF file is
-decoded by llama.cpp too, if xllamacpp is installed; its weights stay quantised.
+Every way decodes the same prompts with the same seeds, in turn.  Whole calls are timed, including
+reading the prompt; compilation is timed separately, as the first run.  Speed-ups are over the plain
+loop (compiled like the others), paired over prompts.  The plain loop runs once more before and
+after; a drift between these runs shows other work on the machine.  A target in a GGUF file is also
+decoded by llama.cpp, if xllamacpp is installed; its weights stay quantised.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from otlp.distribution import IntArray
 from otlp.studies.timed import Decoding
 from otlp_lab.tuning import loop_setting
 from otlp_lab.tuning.loop_setting import LoopSetting, grid
-from otlp_lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, race
+from otlp_lab.tuning.side_by_side import CLOCKS, SideBySide, Way, loop_way, race
 
 PLAIN = "plain loop"
 
 
 def setting(text: str) -> LoopSetting:
-    """K paths of L tokens such as 4x2, or a tree such as 2-2-1."""
+    """Parse K paths of L tokens such as 4x2, or a tree such as 2-2-1."""
     paths, x, length = text.partition("x")
     if x:
         return grid([int(paths)], [int(length)])[0]
@@ -50,13 +50,13 @@ def setting(text: str) -> LoopSetting:
 
 
 def by_noise(text: str) -> TopTree:
-    """A tree by shared noise: nodes, length and width, such as 8x4x2; 4x4x1 is one path."""
+    """Parse a tree with shared noise: nodes x length x width such as 8x4x2; 4x4x1 is one path."""
     nodes, length, width = map(int, text.split("x"))
     return top_tree(nodes, length, width)
 
 
 def seeded(loop: DeviceLoop, tokens: int) -> Way:
-    """Decode a prompt with the noise of its seed; the reading of the prompt is not timed."""
+    """Return decoding with the noise of a seed; reading the prompt is not timed."""
 
     def way(prompt: IntArray, seed: int) -> Decoding:
         found = loop.decode([prompt], tokens, [seed])
@@ -68,7 +68,7 @@ def seeded(loop: DeviceLoop, tokens: int) -> Way:
 
 
 def whole(way: Way) -> Way:
-    """Time whole calls, the reading of the prompt included."""
+    """Return a way that times whole calls, including reading the prompt."""
 
     def timed(prompt: IntArray, seed: int) -> Decoding:
         wall, processor = perf_counter(), process_time()
@@ -79,10 +79,10 @@ def whole(way: Way) -> Way:
 
 
 def generated(model: Any, tokens: int, sampling: Sampling, **options: Any) -> Way:
-    """Decode by ``generate`` of transformers; `options` may name an assistant or prompt lookup.
+    """Return decoding by transformers' ``generate``, optionally assisted or with prompt lookup.
 
-    End tokens are suppressed up to the wanted length, so that all ways decode as much.  Whole calls
-    are timed.
+    End tokens are suppressed up to the requested length, so that all ways decode the same number of
+    tokens.  Whole calls are timed.
     """
     import torch
 
@@ -114,7 +114,7 @@ def ways(
     settings: Sequence[LoopSetting],
     options: dict[str, Any],
 ) -> dict[str, Way]:
-    """All ways of decoding with a draft, which may copy, and a target of transformers."""
+    """Return all ways of decoding with a draft, which may copy, and a target of transformers."""
     tokens, sampling, slots = options["tokens"], options["sampling"], options["slots"]
     models, clock = (Llama(target), Llama(draft, shares)), CLOCKS[options["clock"]]
     drafted, plain = LoopModels(*models, sampling), LoopModels(models[0], sampling=sampling)
@@ -127,7 +127,7 @@ def ways(
             compiled=options["compiled"],
             capture=capture,
         )
-        return whole(looped(made, tokens))
+        return whole(loop_way(made, tokens))
 
     def noise(tree: TopTree | None) -> Way:
         drafting: Any = (drafted, tree, options["calibration"]) if tree else (plain,)
@@ -210,19 +210,19 @@ def report(found: SideBySide, clock: str) -> None:
 @click.option("--dtype", default="auto")
 @click.option("--settings", default="1x1,1x2,2x2,4x4", type=ListOf(str), help="4x2, or 2-2-1.")
 @click.option(
-    "--noise", default=(), type=ListOf(str), help="By shared noise: nodes x length x width, 8x4x2."
+    "--noise", default=(), type=ListOf(str), help="Shared noise: nodes x length x width, 8x4x2."
 )
-@click.option("--prompts", type=click.Path(), help="As for otlp decode.")
-@click.option("--limit", default=8, help="Prompts.")
-@click.option("--prompt-tokens", default=64, help="Kept of each prompt, its end.")
-@click.option("--tokens", default=64, help="Decoded after each.")
+@click.option("--prompts", type=click.Path(), help="Prompts as in otlp decode.")
+@click.option("--limit", default=8, help="Maximum number of prompts.")
+@click.option("--prompt-tokens", default=64, help="Number of last tokens kept of each prompt.")
+@click.option("--tokens", default=64, help="Number of tokens decoded after each prompt.")
 @click.option("--temperature", default=1.0)
 @click.option("--compile/--no-compile", "compiled", default=True)
-@click.option("--transformers/--no-transformers", default=True, help="Their generate, too.")
+@click.option("--transformers/--no-transformers", default=True, help="Also time generate.")
 @click.option("--clock", default="wall", type=click.Choice(list(CLOCKS)))
-@click.option("--threads", default=1, help="CPU threads.")
+@click.option("--threads", default=1, help="Number of CPU threads.")
 @click.option("--seed", default=0)
-@json_option("Write all that was found.")
+@json_option("Write all results to this file.")
 def main(json_path: Path | None, **options: Any) -> None:
     torch.set_num_threads(options["threads"])
     options["sampling"] = Sampling(options["temperature"])

@@ -1,23 +1,23 @@
-"""Train the small target and draft language models that the benchmarks decode with.
+"""Train the small target and draft language models of the benchmarks.
 
-Both are Llama-type causal models over one byte-level BPE tokenizer, trained from scratch on the
-sources of Python's standard library, which every machine that can run this file already has::
+Both are Llama-type causal models with one byte-level BPE tokenizer, trained from scratch on the
+sources of Python's standard library, which are available on every machine with Python::
 
     python bench/train_pair.py --out otlp_models
 
-A time budget, not a step count, ends the training, so the command takes the same time anywhere; a
-slower machine gets a slightly worse pair.  With ``--distil`` the draft learns what the target says
-rather than the text alone, the target's next-token distributions at a temperature and the text in
-equal parts, as published drafts do (DistillSpec, Zhou et al. 2024).  Every few minutes all that
-training needs is kept under ``--checkpoints``; the same command goes on from there, so the time may
-be spent in pieces, and both models may be trained on a GPU (``--device cuda``)::
+The training ends after a time budget, not a number of steps, so the command takes the same time on
+all machines; a slower machine produces a slightly worse pair.  With ``--distil`` the draft learns
+from the target's next-token distributions at a temperature and from the text with equal weights,
+like published drafts (DistillSpec, Zhou et al. 2024).  The state of the training is stored every
+few minutes under ``--checkpoints``, and the same command continues from it.  So the time may be
+split, and both models may be trained on a GPU (``--device cuda``)::
 
     python bench/train_pair.py --only target --target-minutes 240 --checkpoints build/pair
     python bench/train_pair.py --only draft --draft-minutes 120 --distil --checkpoints build/pair
 
 ``--bfloat16`` multiplies matrices in bfloat16 and keeps weights and sums in float32: more than
-twice the tokens a second on a processor that has instructions for it.  ``--compile`` compiles the
-model first: half as many tokens a second again, for half a minute.
+twice the tokens per second on a processor with bfloat16 instructions.  ``--compile`` compiles the
+model first, in half a minute, for 1.5 times the tokens per second.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CARD_TEMPERATURES = (0.0, 0.6, 1.0)
 
 @dataclass(frozen=True)
 class Recipe:
-    """The shape of one model and how long it is trained."""
+    """Shape and training time of one model."""
 
     name: str
     hidden: int
@@ -73,20 +73,20 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where training is kept, and how often; `path` is None where it is not."""
+    """File and interval of stored training states; `path` None: no file."""
 
     path: Path | None
     minutes: float = 5.0
 
     def load(self, device: str) -> dict[str, Any]:
-        """What was kept; empty if nothing was."""
+        """Return the stored state; empty if there is none."""
         if self.path is None or not self.path.exists():
             return {}
         found: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
         return found
 
     def save(self, content: dict[str, Any]) -> None:
-        """Keep it, whole or not at all."""
+        """Store a state atomically."""
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(self.path) as temporary:
@@ -98,7 +98,7 @@ DRAFT = Recipe("draft", 64, 176, 2, 2, learning_rate=8e-3, batch=4, minutes=15.0
 
 
 def train_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Train the byte-level BPE tokenizer that both models share."""
+    """Train the byte-level BPE tokenizer of both models."""
     trained = ByteLevelBPETokenizer()
     trained.train_from_iterator(
         texts, vocab_size=VOCABULARY, special_tokens=[END_OF_TEXT], show_progress=False
@@ -112,7 +112,7 @@ def train_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> torch.Tensor:
-    """Encode texts as one stream of tokens, each text led by the end-of-text token."""
+    """Encode texts as one stream of tokens; each text starts with the end-of-text token."""
     separator = tokenizer.eos_token_id
     stream: list[int] = []
     for text in texts:
@@ -141,7 +141,7 @@ def build_model(recipe: Recipe, end_of_text: int) -> LlamaForCausalLM:
 
 
 def batches(stream: torch.Tensor, batch: int, seed: int) -> Iterator[torch.Tensor]:
-    """Yield shuffled windows of the stream for ever, with a new offset each epoch."""
+    """Yield shuffled windows of the stream without end, with a new offset each epoch."""
     rng = np.random.default_rng(seed)
     while True:
         offset = int(rng.integers(CONTEXT))
@@ -154,20 +154,20 @@ def batches(stream: torch.Tensor, batch: int, seed: int) -> Iterator[torch.Tenso
 
 
 def optimisers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Build Muon for the layers' matrices (Jordan et al. 2024) and AdamW for all else."""
+    """Build Muon for the layers' matrices (Jordan et al. 2024) and AdamW for other parameters."""
     layers = [p for p in model.model.layers.parameters() if p.ndim >= 2]
     chosen = set(layers)
     others = [p for p in model.parameters() if p not in chosen]
     rate = recipe.learning_rate
     return [
-        # Updates as large as AdamW's, so that one learning rate serves both.
+        # Match the size of AdamW's updates, so that both use the same learning rate.
         torch.optim.Muon(layers, lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     ]
 
 
 def rate_factor(done: float) -> float:
-    """Return the learning rate's factor when a share `done` of the time is spent."""
+    """Return the factor of the learning rate after a share `done` of the time."""
     warmup, floor = 0.03, 0.02
     if done < warmup:
         return max(done / warmup, 0.01)
@@ -176,7 +176,7 @@ def rate_factor(done: float) -> float:
 
 
 def text_loss(model: LlamaForCausalLM, tokens: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the text, in nats a token."""
+    """Return the cross-entropy of the text, in nats per token."""
     loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
     return loss
 
@@ -184,10 +184,10 @@ def text_loss(model: LlamaForCausalLM, tokens: torch.Tensor) -> torch.Tensor:
 def distillation_loss(
     model: LlamaForCausalLM, teacher: LlamaForCausalLM, tokens: torch.Tensor, temperature: float
 ) -> torch.Tensor:
-    """Half the cross-entropy of the text, half the KL divergence from the teacher to the model.
+    """Return half the cross-entropy of the text plus half the KL divergence from the teacher.
 
-    The divergence is between distributions at the temperature, times its square, which keeps the
-    gradients' size (Hinton et al. 2015).
+    The divergence is between distributions at the temperature, times the squared temperature, to
+    keep the size of gradients (Hinton et al. 2015).
     """
     with torch.no_grad():
         wanted = teacher(input_ids=tokens).logits / temperature
@@ -210,10 +210,10 @@ def train(
     loss_of: Callable[[torch.Tensor], torch.Tensor],
     bfloat16: bool,
 ) -> int:
-    """Train the model until its time is spent; return the number of tokens seen.
+    """Train the model until the end of its time budget; return the number of tokens seen.
 
-    What was kept by an earlier run counts: its time, its tokens and its windows, which the same
-    seed shuffles the same way.
+    The state of an earlier run includes its time, its tokens and its windows, which the same seed
+    shuffles in the same order.
     """
     steps = optimisers(model, recipe)
     model.train()
@@ -270,7 +270,7 @@ def train(
 
 @torch.inference_mode()
 def held_out_loss(model: LlamaForCausalLM, stream: torch.Tensor) -> float:
-    """Return the mean loss in nats a token, over windows that do not overlap."""
+    """Return the mean loss in nats per token, over windows without overlap."""
     model.eval()
     rows = len(stream) // CONTEXT
     windows = stream[: rows * CONTEXT].view(rows, CONTEXT)
@@ -286,7 +286,8 @@ def held_out_acceptance(
 ) -> float:
     """Return the mean of sum min(p, q), the acceptance of one draft, after held-out text.
 
-    At temperature 0 it is how often both find the same token likeliest.
+    At temperature 0 this is the share of positions where both models have the same most likely
+    token.
     """
     rows = len(stream) // CONTEXT
     total = 0.0
@@ -303,13 +304,13 @@ def held_out_acceptance(
 def write_model(
     folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
 ) -> LlamaForCausalLM:
-    """Save the model as float16 and return what a reader of the folder gets, in float32."""
+    """Save the model as float16, and return the saved model in float32."""
     folder.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(folder)
-    # Weights come out readable by their owner only, unlike the files beside them.
+    # save_pretrained makes the weights readable only by their owner.
     (folder / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(folder)
-    # As every version of transformers reads it, and without where it was saved.
+    # Write a config that every version of transformers reads, without local paths.
     config = folder / "tokenizer_config.json"
     settings = json.loads(config.read_text())
     for key in ("name_or_path", "backend"):
@@ -321,14 +322,14 @@ def write_model(
 
 
 def distils(recipe: Recipe, how: dict[str, Any]) -> bool:
-    """Whether a model learns from the target."""
+    """Return whether a model is distilled from the target."""
     return bool(how["distil"]) and recipe.name == DRAFT.name
 
 
 def loss_function(
     recipe: Recipe, model: LlamaForCausalLM, out: Path, how: dict[str, Any]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What a model is trained on, compiled where that is asked for."""
+    """Return the loss function of a model, optionally compiled."""
     if how["compiled"]:
         model.compile()
     if not distils(recipe, how):
@@ -341,7 +342,7 @@ def loss_function(
 
 
 def acceptances(recipe: Recipe, saved: LlamaForCausalLM, out: Path, held: torch.Tensor) -> str:
-    """A line of the draft's card; the target has none."""
+    """Return the line of acceptances in the draft's card; empty for the target."""
     if recipe.name != DRAFT.name:
         return ""
     target = LlamaForCausalLM.from_pretrained(out / TARGET.name, dtype=torch.float32)
@@ -353,10 +354,10 @@ def acceptances(recipe: Recipe, saved: LlamaForCausalLM, out: Path, held: torch.
 
 
 def write_card(folder: Path, recipe: Recipe, measured: dict[str, Any], how: dict[str, Any]) -> None:
-    """Say beside the model how it was made and what it is worth."""
-    said, more = "", ""
+    """Write the model card with the training options and results."""
+    distilled, more = "", ""
     if distils(recipe, how):
-        said = (
+        distilled = (
             "; loss: half the text's, half the KL divergence from the target at temperature "
             f"{how['temperature']:g}"
         )
@@ -369,7 +370,7 @@ def write_card(folder: Path, recipe: Recipe, measured: dict[str, Any], how: dict
         python=".".join(map(str, sys.version_info[:3])),
         threads=how["threads"],
         seed=SEED,
-        distilled=said,
+        distilled=distilled,
         precision="bfloat16 products" if how["bfloat16"] else "float32",
         more=more + " --bfloat16" * how["bfloat16"] + " --compile" * how["compiled"],
     )
@@ -381,22 +382,22 @@ def write_card(folder: Path, recipe: Recipe, measured: dict[str, Any], how: dict
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(__file__).parents[1] / "otlp_models",
-    help="Folder that gets the folders target and draft.",
+    help="Output folder with the folders target and draft.",
 )
-@click.option("--target-minutes", default=TARGET.minutes, help="To train the target.")
-@click.option("--draft-minutes", default=DRAFT.minutes, help="To train the draft.")
-@click.option("--threads", default=2, help="CPU threads.")
+@click.option("--target-minutes", default=TARGET.minutes, help="Minutes to train the target.")
+@click.option("--draft-minutes", default=DRAFT.minutes, help="Minutes to train the draft.")
+@click.option("--threads", default=2, help="Number of CPU threads.")
 @click.option(
     "--only",
     type=click.Choice(["target", "draft"]),
-    help="Train this one alone, beside an existing other (the tokenizer comes out the same).",
+    help="Train only this model and keep the other (the tokenizer is the same).",
 )
-@click.option("--distil", is_flag=True, help="Train the draft on what the target in --out says.")
-@click.option("--temperature", default=1.0, help="Of the distillation.")
+@click.option("--distil", is_flag=True, help="Distil the draft from the target in --out.")
+@click.option("--temperature", default=1.0, help="Temperature of the distillation.")
 @click.option(
     "--checkpoints",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder that training is kept in, and taken up from.",
+    help="Folder for training states; training continues from these.",
 )
 @click.option("--device", default="cpu")
 @click.option("--bfloat16", is_flag=True, help="Multiply matrices in bfloat16.")

@@ -1,13 +1,14 @@
-"""Schemes of drafting and verification, valued along texts that the target wrote.
+"""Schemes of drafting and verification, evaluated along texts decoded from the target.
 
-Every scheme is valued by text renewal, with what both models said along the text: no scheme
-decodes, and differences between them are paired.  Profiles hold A/P, the accepted mass over the
-target's: a row for each place, by depth.  Rules that accept by the distributions along a path alone
-are exact, greedy multi-path too, the highest of K i.i.d. paths.  Others depend on the siblings that
-were drafted with the text's next token, and these are sampled: given that it is among them where a
-plan at each node says which token goes on, given that they were rejected where children are tried
-in order (Sequoia, traversal).  Everything else is exact: unbiased estimates, independent for each
-place.  A deterministic tree is drafted at each place where a round begins.
+Every scheme is evaluated by text renewal from the distributions of both models along the text: no
+scheme decodes, and differences between schemes are paired.  Profiles contain A/P, the accepted mass
+divided by the target's mass, with one row per position and one column per depth.  Profiles are
+exact for rules whose acceptance depends only on the distributions along a path, and for greedy
+multi-path, the highest of K i.i.d. paths.  Other rules depend on the drafted siblings of the text's
+next token, which are sampled: given that they contain this token for plans at each node, given that
+they were rejected for rules that attempt children in order (Sequoia, traversal).  All other steps
+are exact, so the estimates are unbiased, and independent for each position.  A deterministic tree
+is drafted at each start of a round.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from otlp_lab.design.profiles import profile
 from otlp_lab.design.rejection_profiles import rejection_profile
 
 LARGEST = 1.0 - 2.0**-53
-"""A probability below 1: the logarithm of what it leaves is finite."""
+"""Largest float64 below 1, so that log(1 - q) is finite."""
 
 
 def greedy_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
-    """A/P of K i.i.d. paths of L tokens, exact; the first columns are those of shorter paths.
+    """Compute exact A/P of K i.i.d. paths of L tokens; first columns are those of shorter paths.
 
     Parameters
     ----------
     text : WrittenText
     paths, length : int
-        K and L.
+        Number of paths K and path length L.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def greedy_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
 
     Notes
     -----
-    O(T L) steps, at O(V) each.
+    O(T L V).
     """
 
     def along(start: int) -> Iterator[float]:
@@ -82,7 +83,7 @@ def top_down_profile(
     length: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Estimate A/P on trees whose siblings are i.i.d., with the optimum's plan at each node.
+    """Estimate A/P on trees of i.i.d. siblings, with the optimal plan at each node.
 
     Parameters and result are those of `rejection_profile`, for the kind ``"iid"``.
     """
@@ -107,7 +108,7 @@ def top_down_profile(
 def _with_token(
     q: FloatArray, token: int, count: int, rng: np.random.Generator
 ) -> tuple[float, IntArray]:
-    """Chance that i.i.d. draws hold a token, and such draws, given that they do."""
+    """Return the probability that i.i.d. draws contain a token, and such draws given that."""
     missed = np.log1p(-min(float(q[token]), LARGEST))
     chance = -np.expm1(count * missed)
     first = min(int(np.log1p(-chance * rng.random()) / missed), count - 1)
@@ -120,7 +121,7 @@ def _with_token(
 
 @dataclass(frozen=True)
 class Scheme:
-    """A drafting and the rule that verifies it.
+    """A drafting and its verification rule.
 
     Attributes
     ----------
@@ -131,11 +132,11 @@ class Scheme:
         ``"tournament"``, ``"optimal"``, ``"recursive-rejection"``, ``"traversal"`` or
         ``"target-only"``.
     nodes : float
-        Drafted tokens a round: the most, or for adaptive depth the mean.
+        Maximum number of drafted tokens per round, or for adaptive depth the mean.
     predicted : float or None
-        Tokens a target call on the text that it was chosen on.
+        Tokens per target call on the texts used for its choice.
     draft_temperature : float or None
-        Of the draft alone; None is that of both models.
+        Temperature of the draft; None: that of both models.
     """
 
     name: str
@@ -147,13 +148,13 @@ class Scheme:
 
 
 def schemes(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
-    """What to compare at a budget of N nodes, each at its choice on the statistics' text.
+    """Return the schemes to compare at a budget of N nodes, with settings chosen by statistics.
 
     Parameters
     ----------
     statistics : Statistics
     nodes, length : int
-        N, and the longest path.
+        Budget N, and maximum path length.
     """
 
     def of(name: str, one: Candidate) -> Scheme:
@@ -191,15 +192,15 @@ def value(
     rng: np.random.Generator,
     begun: Callable[[int], tuple[Model, IntArray]] | None = None,
 ) -> Renewal:
-    """Tokens and calls of a scheme along texts.
+    """Compute tokens and calls of a scheme along texts.
 
     Parameters
     ----------
     scheme : Scheme
     texts : sequence of WrittenText
-        With the draft at the scheme's temperature.
+        Texts with the draft at the scheme's temperature.
     length : int
-        At least the scheme's; schemes valued with the same one are paired.
+        Maximum round length, at least that of the scheme; equal lengths make schemes paired.
     rng : numpy.random.Generator
     begun : callable, optional
         See `gather_statistics`; deterministic trees need it.
@@ -222,12 +223,12 @@ def value(
 
 
 def gain(one: Renewal, other: Renewal) -> Estimate:
-    """How much more tokens a call one gives than another on the same texts, as a part of it."""
+    """Estimate the relative gain in tokens per call over another scheme on the same texts."""
     sums = (np.array(part) for each in (one, other) for part in (each.tokens, each.calls))
     found = rate_ratio(*sums)
     return Estimate(found.mean - 1.0, found.low - 1.0, found.high - 1.0)
 
 
 def blended(text: WrittenText, share: float) -> WrittenText:
-    """The same text with a part of the target in the draft, as a `Mixture` of both has it."""
+    """Return the text with a draft that is a mixture of draft and target; see `Mixture`."""
     return replace(text, drafts=(1.0 - share) * text.drafts + share * text.targets)

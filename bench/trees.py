@@ -1,15 +1,15 @@
-"""Which tree to draft: every scheme at 8, 16 and 32 nodes, on the trained pair and an aligned one.
+"""Comparison of draft trees: all schemes at 8, 16 and 32 nodes, on several pairs of models.
 
     python bench/trees.py --json bench/results/trees.json --figure docs/figures/trees.svg
     python bench/trees.py --pair smollm2 --json bench/results/trees_smollm2.json
 
-The target writes text after held-out prompts; the first prompts choose every scheme's setting, the
-others measure it, by text renewal, all schemes on the same text.  The well-aligned pair has the
-target mixed into the draft.  The published pair, whose draft copies too, goes on with HumanEval's
-problems and answers chats, in turn: problems 50 to 69 and the first half of the chats choose,
-problems 70 to 99 and the other half measure.  Then the recommended design and its rivals decode for
-themselves, as a check of the predictions.  Each finished setting is written at once; the same
-command goes on.
+The target decodes text after held-out prompts.  The texts of the first prompts choose the setting
+of each scheme, and the others measure it, by text renewal with all schemes on the same texts.  The
+pairs are the trained pair, and a well-aligned pair whose draft is mixed with the target.  The
+published pair, with a copying draft, continues HumanEval's problems and answers chats in turn:
+problems 50 to 69 and the first half of the chats choose, problems 70 to 99 and the other half
+measure.  Then the recommended design and its rivals decode, to check the predictions.  Each
+finished setting is written at once, and the same command continues.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from otlp_lab.design.written_texts import write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
 CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"
-"""HumanEval's problems; 0 to 49 are for learning."""
+"""HumanEval's problems; 0 to 49 are for training."""
 CHATS = Path(__file__).parent / "data" / "chats.jsonl"
 SHARE = 0.6
-"""Of the target in the well-aligned draft: overlap 1 - 0.4 (1 - that of the pair), about .8."""
+"""Share of the target in the well-aligned draft: overlap 1 - 0.4 (1 - overlap of the pair), ~.8."""
 LEADER = "i.i.d. paths, two-slice"
 CHECKED = (LEADER, "recommended", "Sequoia's tree, traversal")
 
 
 def held_out_passages(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
-    """The text before the first row of each passage of the large capture, held out in training."""
+    """Return the text before the first row of each held-out passage of the large capture."""
     capture = load(CAPTURE)
     positions = np.asarray(capture.positions)
     firsts = np.flatnonzero(np.append(True, np.diff(positions) != 1))[: choosing + measuring]
@@ -63,24 +63,24 @@ def held_out_passages(model: HuggingFaceModel, choosing: int, measuring: int) ->
 
 
 def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
-    """Problems of HumanEval and chats in turn; those that choose first."""
+    """Return problems of HumanEval and chats in turn; first the prompts for choosing."""
     chats = read_prompts(str(CHATS), None)
     half = len(chats) // 2
     found: list[IntArray] = []
-    for count, numbers, said in (
+    for count, numbers, talks in (
         (choosing, CHOOSING, chats[:half]),
         (measuring, MEASURING, chats[half:]),
     ):
-        both = zip(read_prompts(numbers, None), said, strict=False)
+        both = zip(read_prompts(numbers, None), talks, strict=False)
         turns = encode_prompts(model, [one for pair in both for one in pair])
         if count > len(turns):
-            raise click.UsageError(f"there are {len(turns)} prompts, and {count} are asked for")
+            raise click.UsageError(f"at most {len(turns)} prompts are available, got {count}")
         found += turns[:count]
     return found
 
 
 class Written(NamedTuple):
-    """A prompt, the token ids that the target wrote after it, and what both models said."""
+    """A prompt, the token ids of the target's text, and the distributions of both models."""
 
     prompt: IntArray
     tokens: IntArray
@@ -88,7 +88,7 @@ class Written(NamedTuple):
 
 
 class Study:
-    """The pair, its texts at one temperature, and what is already known."""
+    """The pair, its texts at one temperature, and the results so far."""
 
     def __init__(self, options: dict[str, Any], path: Path | None, real: bool) -> None:
         self.options, self.path = options, path
@@ -101,30 +101,30 @@ class Study:
         if path is not None and path.exists():
             known = json.loads(path.read_text(encoding="utf-8"))
             if known["options"] != options:
-                raise click.UsageError(f"{path} is of other options: {known['options']}")
+                raise click.UsageError(f"{path} has other options: {known['options']}")
             self.found = known
 
     def keep(self, part: str, key: str, content: Any) -> None:
-        """Remember a result, and write everything."""
+        """Store a result, and write all results."""
         self.found[part][key] = content
         if self.path is not None:
             write_json(self.path, self.found)
 
     def sample(self, temperature: float) -> None:
-        """Let all models sample at this temperature."""
+        """Set the temperature of all models."""
         for model in (*self.pair, self.second):
             model.sampling = Sampling(temperature)
 
     def draft(self, pair: str) -> Model:
-        """The draft model of one of the pairs."""
+        """Return the draft model of a pair."""
         if pair != "aligned":
             return self.pair[0]
         return Mixture([self.pair[0], self.second], [1.0 - SHARE, SHARE])
 
     def texts(self, step: Callable[..., None]) -> tuple[list[Written], list[Written]]:
-        """Let the target write after each prompt: texts to choose on, and to measure on.
+        """Decode texts from the target, for choosing and for measuring.
 
-        Those that end before a round of the longest path are left out.
+        Texts shorter than a round of the longest path are left out.
         """
         found: tuple[list[Written], list[Written]] = [], []
         for index, prompt in enumerate(self.prompts):
@@ -141,7 +141,7 @@ def setting(
     study: Study, texts: tuple[list[Written], list[Written]], temperature: float, pair: str,
     step: Callable[..., None],
 ) -> None:  # fmt: skip
-    """Choose every scheme's setting on some texts, and value it on the others."""
+    """Choose the setting of every scheme on some texts, and measure it on the others."""
     length, budgets = study.options["length"], study.options["nodes"]
     rng = np.random.default_rng(2)
     keys = {nodes: key_of(pair, temperature, nodes) for nodes in budgets}
@@ -199,7 +199,7 @@ def check(
     study: Study, wanted: Sequence[Scheme], temperature: float, pair: str,
     step: Callable[..., None],
 ) -> None:  # fmt: skip
-    """Decode for real with some schemes, after the prompts that they were measured on."""
+    """Decode with some schemes, after the prompts of the measurement."""
     first = study.options["choosing"]
     prompts = study.prompts[first : first + study.options["checking"]]
     tokens = study.options["tokens"] - study.options["length"]
@@ -248,7 +248,7 @@ def describe(scheme: Scheme) -> dict[str, Any]:
 
 
 def short(scheme: Scheme) -> str:
-    """A drafting in a few characters."""
+    """Return a short description of a drafting."""
     made = scheme.drafting
     if getattr(made, "is_iid_paths", False):
         return f"{made.paths} x {made.length}"
@@ -274,7 +274,7 @@ def show(found: dict[str, Any]) -> Table:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Draw tokens a call over the nodes, a panel for each pair and temperature."""
+    """Draw tokens per call over the nodes, one panel for each pair and temperature."""
     groups: dict[str, dict[int, Any]] = {}
     for key, content in found["settings"].items():
         where, _, nodes = key.rpartition(" N=")
@@ -310,15 +310,13 @@ def draw(found: dict[str, Any], path: Path) -> None:
     type=ListOf(click.Choice(["trained", "aligned", "smollm2"])),
     default="trained,aligned",
 )
-@click.option("--choosing", type=click.IntRange(2), default=12, help="Texts that choose.")
-@click.option("--measuring", type=click.IntRange(2), default=24, help="Texts that measure.")
+@click.option("--choosing", type=click.IntRange(2), default=12, help="Texts for choosing settings.")
+@click.option("--measuring", type=click.IntRange(2), default=24, help="Texts for measuring.")
 @click.option("--checking", type=click.IntRange(2), default=12, help="Prompts to decode.")
-@click.option("--tokens", type=click.IntRange(2), default=60, help="Of a text.")
-@click.option("--length", type=click.IntRange(1), default=10, help="Longest path.")
-@click.option(
-    "--sharper", type=ListOf(float), help="The draft's temperatures beside T, as parts of it."
-)
-@click.option("--json", "json_path", type=OutputFile(), help="Keep everything here, and go on.")
+@click.option("--tokens", type=click.IntRange(2), default=60, help="Tokens per text.")
+@click.option("--length", type=click.IntRange(1), default=10, help="Maximum path length.")
+@click.option("--sharper", type=ListOf(float), help="More draft temperatures, as multiples of T.")
+@click.option("--json", "json_path", type=OutputFile(), help="Store results, and continue.")
 @figure_option("Draw the table.")
 def main(
     nodes: tuple[int, ...],
@@ -343,7 +341,7 @@ def main(
         "length": length,
     }
     if "smollm2" in pair and len(pair) > 1:
-        raise click.UsageError("--pair smollm2 has texts of its own: run it by itself")
+        raise click.UsageError("--pair smollm2 uses other texts: run it separately")
     study = Study(options, json_path, "smollm2" in pair)
     with progress("trees", len(temperature) * len(pair)) as step:
         for value_of in temperature:

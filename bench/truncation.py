@@ -1,8 +1,8 @@
-"""What rows lose of which only the likeliest tokens are kept: the mean bound on the optimum's loss.
+"""Mean bound on the loss of the optimum for rows that store only the most likely tokens.
 
     python bench/truncation.py
 
-In brackets the share of rows of which nothing is lost.  All rows are synthetic.
+The share of rows without a loss is in brackets.  All rows are synthetic.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CUTS = ((10, 1.0), (20, 1.0), (10, 0.6), (10, 1.4))
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--rows", default=500, type=click.IntRange(1), help="Synthetic rows.")
+@click.option("--rows", default=500, type=click.IntRange(1), help="Number of synthetic rows.")
 @vocab_size_option(32_000)
-@click.option("--kept", default="20,50,100", type=ListOf(click.IntRange(20)), help="Tokens kept.")
+@click.option("--kept", default="20,50,100", type=ListOf(click.IntRange(20)), help="Stored tokens.")
 def main(rows: int, vocab_size: int, kept: tuple[int, ...]) -> None:
     capture = synthetic.generate(rows, vocab_size)
     made = table("kept", *(f"top-k {k}, T = {temperature}" for k, temperature in CUTS))

@@ -1,12 +1,13 @@
-"""What verification costs, and which algorithms cost too much: two minutes on an idle machine.
+"""Cost of verification algorithms, in two minutes on an idle machine.
 
     OMP_NUM_THREADS=1 python bench/verification_cost.py
 
-Two figures an algorithm.  "Share" is the largest part of a round's wall time that it took in any
-setting (K, L, temperature) on the trained pair, by medians of the round's parts; all verify the
-same trees.  "ms" and "processor ms" are one verification on synthetic distributions over a large
-vocabulary: of each round the least of some runs, then the mean over rounds; "worst" is the largest
-of them.  What is above the limits, its worst round included, is marked, and named under the table.
+"Share" is the largest share of a round's wall time over all settings (K, L, temperature) on the
+trained pair, from the medians of the parts of a round; all algorithms verify the same trees.  "ms"
+and "processor ms" are the times of one verification on synthetic distributions over a large
+vocabulary: the minimum of some runs for each round, then the mean over rounds; "worst" is the
+maximum over rounds.  Algorithms whose share or worst round is above the limits are named below the
+table.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ SETTINGS = [
 
 
 def shares(prompts: int, rounds: int, step: Callable[[str], None]) -> dict[str, float]:
-    """Largest share of a round's wall time on the trained pair, by algorithm."""
+    """Return the largest share of a round's wall time on the trained pair, by algorithm."""
     pair = open_pair("trained:draft", "trained:target", "cpu", "auto", Sampling())
     texts = encode_prompts(pair[1], read_prompts(None, prompts))
     for setting in {(s.algorithm, s.paths): s for s in SETTINGS}.values():
-        paired_rounds(pair, texts[:1], setting, 1, 1.0)  # what is compiled on first use
+        paired_rounds(pair, texts[:1], setting, 1, 1.0)  # compiles on first use
     found: dict[str, float] = {}
     for setting in SETTINGS:
         for model in pair:
@@ -73,7 +74,7 @@ def shares(prompts: int, rounds: int, step: Callable[[str], None]) -> dict[str, 
 def milliseconds(
     rules: Mapping[str, Verification], trees: Sequence[tuple[DraftTree, FloatArray]], repeats: int
 ) -> dict[str, list[float]]:
-    """Mean, largest and processor milliseconds of a round, the least of `repeats` runs of each."""
+    """Return mean, maximum and processor milliseconds of rounds, each the best of `repeats`."""
     found = {}
     for name, rule in rules.items():
 
@@ -95,7 +96,7 @@ def milliseconds(
 def synthetic_round(
     drafting: Drafting, vocab_size: int, rng: np.random.Generator
 ) -> tuple[DraftTree, FloatArray]:
-    """Draft from made-up laws: the target's logits are normal, the draft's add noise to them."""
+    """Draft from synthetic distributions: normal target logits, and added noise for the draft."""
     logits = 3.0 * rng.standard_normal((drafting.length + 1, vocab_size))
     noisy = logits + rng.standard_normal(logits.shape)
 
@@ -113,7 +114,7 @@ def synthetic_round(
 def measure(
     paths: int, length: int, vocab_size: int, trees: int, repeats: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of all algorithms for K paths, on the same synthetic trees."""
+    """Return the milliseconds of all algorithms for K paths, on the same synthetic trees."""
     rng = np.random.default_rng(2)
     drafted = [synthetic_round(iid_paths(paths, length), vocab_size, rng) for _ in range(trees)]
     single = [synthetic_round(iid_paths(1, length), vocab_size, rng) for _ in range(trees)]
@@ -123,18 +124,18 @@ def measure(
 
 
 def named(names: Sequence[str]) -> dict[str, Verification]:
-    """The library's algorithms of these names."""
+    """Return the library's algorithms with these names."""
     return {name: ALGORITHMS[name] for name in names}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--prompts", type=click.IntRange(1), default=3)
-@click.option("--rounds", type=click.IntRange(1), default=8, help="For each prompt.")
+@click.option("--rounds", type=click.IntRange(1), default=8, help="Rounds per prompt.")
 @click.option("--vocab-size", type=click.IntRange(2), default=128_256)
-@click.option("--paths", type=click.IntRange(1), default=4, help="Of the synthetic trees.")
-@click.option("--length", type=click.IntRange(1), default=8, help="Of the synthetic trees.")
-@click.option("--repeats", type=click.IntRange(1), default=3, help="Of each synthetic round.")
-@json_option("Write the figures to this file.")
+@click.option("--paths", type=click.IntRange(1), default=4, help="Paths of synthetic trees.")
+@click.option("--length", type=click.IntRange(1), default=8, help="Length of synthetic trees.")
+@click.option("--repeats", type=click.IntRange(1), default=3, help="Runs per synthetic round.")
+@json_option("Write the results to this file.")
 def main(
     prompts: int,
     rounds: int,

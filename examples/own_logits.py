@@ -1,4 +1,4 @@
-"""Logits of your own, solved: what each rule accepts, and tokens verified by the best one.
+"""Acceptance of each rule for your own logits, and tokens verified by the best rule.
 
 python own_logits.py
 """
@@ -12,10 +12,10 @@ RULES: tuple[SolverName, ...] = ("naive", "recursive-rejection", "k-seq", "marti
 
 
 def main() -> None:
-    """Solve, compare, verify."""
+    """Solve, compare, and verify."""
     rng = np.random.default_rng(0)
-    target_logits = rng.normal(scale=3.0, size=1000)  # what your large model gave
-    draft_logits = target_logits + rng.normal(size=1000)  # what your small model gave
+    target_logits = rng.normal(scale=3.0, size=1000)  # logits of your large model
+    draft_logits = target_logits + rng.normal(size=1000)  # logits of your small model
     p, q = otlp.softmax(target_logits), otlp.softmax(draft_logits)
     problem = otlp.Problem(p, otlp.IID(q, n=4))
     for rule in RULES:

@@ -1,7 +1,7 @@
 """Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
-`import otlp` loads the core: problems, solvers, certificates, captures.  What stands around it
-(`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for.
+`import otlp` loads the core: problems, solvers, certificates and captures.  Other subpackages
+(`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) load at their first use.
 """
 
 from importlib import import_module
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otlp import errors as errors
 from otlp._solve import optimal_acceptance, solve
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.data import captures, synthetic
 from otlp.distribution import as_distribution, softmax
@@ -22,7 +23,6 @@ from otlp.drafts import (
     Independent,
     WithoutReplacement,
 )
-from otlp.errors import Capability
 from otlp.parallel.problems import CaptureProblems, SyntheticProblems
 from otlp.parallel.solve_many import Row, solve_many
 from otlp.plan import Plan
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from otlp.auditing import audit, audit_rounds
 
 __version__ = "0.1.0"
-"""The release.
+"""Version of the library.
 
 Examples
 --------
@@ -76,17 +76,17 @@ __all__ = [
 ]
 
 _CORE = ("errors", "parallel", "plan", "reductions", "solvers")
-_AROUND = {
+_LAZY = {
     **dict.fromkeys(("auditing", "data", "decode", "drafts", "export", "plot", "testing"), "otlp"),
     **dict.fromkeys(("batched", "device"), "torch"),
 }
-"""What loads when it is asked for, and the package without which it cannot."""
+"""Subpackages that load at their first use, and the package that each requires."""
 
 
 def __getattr__(name: str) -> Any:
     if name in ("audit", "audit_rounds"):
         return getattr(import_module("otlp.auditing"), name)
-    if name in _AROUND:
+    if name in _LAZY:
         try:
             return import_module(f"otlp.{name}")
         except errors.EngineNotFoundError as error:
@@ -95,5 +95,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    around = (name for name, needs in _AROUND.items() if find_spec(needs))
-    return sorted({*__all__, *_CORE, *around})
+    lazy = (name for name, needs in _LAZY.items() if find_spec(needs))
+    return sorted({*__all__, *_CORE, *lazy})

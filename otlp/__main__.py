@@ -1,4 +1,4 @@
-"""`python -m otlp` is the command `otlp`."""
+"""Entry point of ``python -m otlp``, the same as the command ``otlp``."""
 
 from otlp.cli import main
 

@@ -1,4 +1,4 @@
-"""One way in: name a solver, or let `auto` choose, and get a certified solution."""
+"""The functions `solve` and `optimal_acceptance`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def solve(
 ) -> Solution: ...
 
 
-def solve(  # type: ignore[misc]  # a solver may stand in the second place, without its name
+def solve(  # type: ignore[misc]  # The second positional argument may be a solver.
     problem: Any,
     draft: Any = None,
     *,
@@ -48,28 +48,28 @@ def solve(  # type: ignore[misc]  # a solver may stand in the second place, with
     throw: bool = True,
     **options: Any,
 ) -> Solution:
-    """Solve an OTLP and certify the answer.
+    """Solve an OTLP and certify the solution.
 
-    ``solve(problem)`` takes a `Problem`; ``solve(p, q, n=2)`` is short for
+    ``solve(problem)`` accepts a `Problem`; the short form ``solve(p, q, n=2)`` is equivalent to
     ``solve(Problem(p, IID(q, n=2)))``.
 
     Parameters
     ----------
     problem : Problem, or array_like of shape (V,)
-        Target and drafts, or in the short form the target p.
+        The problem, or the target p in the short form.
     draft : array_like, shape (V,)
-        In the short form the draft q.  With a `Problem` the solver may stand here.
+        The draft q in the short form.  With a `Problem`, this argument may be the solver.
     n : int
-        In the short form the number of i.i.d. drafts.
+        Number of i.i.d. drafts in the short form.
     solver : str or Solver
-        A name from `otlp.solvers.SOLVERS`, or a solver object, such as `make_solver` makes of a
-        name that is known at run time only.  By default `auto`, which takes the fastest exact
-        solver for the draft scheme.
+        A name from `otlp.solvers.SOLVERS`, or a solver object; `make_solver` creates one from a
+        name that is known only at run time.  Default ``"auto"``, the fastest exact solver for the
+        draft scheme.
     throw : bool
-        Raise `SolveError` where the solver found no plan or claimed what the verifier could not
-        confirm; with False that solution is returned, and its status says why.
+        Whether to raise `SolveError` if the solver found no plan or the verifier could not confirm
+        its claim.  If False, return the solution, whose status contains the reason.
     **options
-        Hyperparameters of the named solver.
+        Options of the named solver.
 
     Returns
     -------
@@ -79,12 +79,12 @@ def solve(  # type: ignore[misc]  # a solver may stand in the second place, with
     Raises
     ------
     UnknownSolverError
-        If no solver has this name; suggests the nearest.
+        If no solver has this name; the message suggests the most similar name.
     InvalidInputError
-        If it is no problem, the short form may mean something else, the solver has no such option,
-        or an option is out of range.
+        If `problem` is not a `Problem`, the arguments are ambiguous, the solver has no such
+        option, or an option is out of range.
     UnsupportedProblemError
-        If the solver does not take this problem; says why, and which does.
+        If the solver does not support this problem; the message names a solver that does.
     SolveError
         See `throw`.
 
@@ -99,10 +99,10 @@ def solve(  # type: ignore[misc]  # a solver may stand in the second place, with
     0.815037
     """
     if not isinstance(problem, Problem) or draft is not None or n is not None:
-        problem, solver = _read(problem, draft, n, solver)
+        problem, solver = _parse(problem, draft, n, solver)
     solver = "auto" if solver is None else solver
     if not isinstance(throw, bool):
-        raise InvalidInputError(f"throw is a {type(throw).__name__}: it must be True or False")
+        raise InvalidInputError(f"throw must be True or False, got {throw!r:.60}")
     try:
         chosen = make_solver(solver, **options)
     except UnknownSolverError:
@@ -115,48 +115,48 @@ def solve(  # type: ignore[misc]  # a solver may stand in the second place, with
     return solution
 
 
-def _read(problem: Any, draft: Any, n: int | None, solver: Any) -> tuple[Any, Any]:
-    """The problem and the solver, however they are written."""
+def _parse(problem: Any, draft: Any, n: int | None, solver: Any) -> tuple[Any, Any]:
+    """Return the problem and the solver from the arguments of either form."""
     if isinstance(problem, Problem) or isinstance(draft, str | Solver):
-        return _whole(problem, draft, n, solver)
-    if isinstance(draft, Problem):  # the arguments stand in each other's place
+        return _long_form(problem, draft, n, solver)
+    if isinstance(draft, Problem):  # The arguments are swapped, so report the first one.
         check_problem(problem)
-    return problem if draft is None and n is None else _short(problem, draft, n), solver
+    return problem if draft is None and n is None else _short_form(problem, draft, n), solver
 
 
-def _whole(problem: Problem, second: Any, n: int | None, solver: Any) -> tuple[Problem, Any]:
-    """The problem and its solver, which may be the second argument."""
+def _long_form(problem: Problem, second: Any, n: int | None, solver: Any) -> tuple[Problem, Any]:
+    """Return the problem and its solver, which may be the second argument."""
     if n is not None:
         raise InvalidInputError(
-            f"n must be left out with a Problem or a solver in the second place, got {n!r:.60}: "
-            "write solve(p, q, n=2, solver=...), or solve(problem, solver)"
+            "n must be omitted if the first argument is a Problem or the second is a solver, got "
+            f"{n!r:.60}; use solve(p, q, n=2, solver=...) or solve(problem, solver)"
         )
     if second is not None and not isinstance(second, str | Solver | type):
         raise InvalidInputError(
-            f"draft must be left out with a Problem, which has its drafts, got {second!r:.60}"
+            f"draft must be omitted with a Problem, which contains its drafts, got {second!r:.60}"
         )
     if second is not None and solver is not None:
         raise InvalidInputError(f"solver must be given once, got {second!r:.60} and {solver!r:.60}")
     return problem, solver if second is None else second
 
 
-def _short(target: Any, draft: Any, n: int | None) -> Problem:
-    """The problem of n i.i.d. drafts; what could be read in two ways is refused."""
+def _short_form(target: Any, draft: Any, n: int | None) -> Problem:
+    """Return the problem with n i.i.d. drafts; raise InvalidInputError if ambiguous."""
     if isinstance(draft, DraftScheme):
         raise InvalidInputError(
-            f"q must be an array of shape (V,), got {draft!r:.60}: write "
+            f"q must be an array of shape (V,), got {draft!r:.60}; use "
             "solve(Problem(p, drafts)) for a draft scheme"
         )
     if n is None or draft is None:
         raise InvalidInputError(
-            f"{'n' if n is None else 'q'} must be given in the short form: write solve(p, q, n=2), "
+            f"{'n' if n is None else 'q'} must be given in the short form; use solve(p, q, n=2) "
             "for two drafts drawn independently from q"
         )
     for name, values in (("p", target), ("q", draft)):
         shape = as_array(values, name).shape
         if len(shape) != 1:
             more = (
-                ": write solve(Problem(p, Independent(drafts))) for different drafts, and "
+                "; use solve(Problem(p, Independent(drafts))) for different drafts, and "
                 "solve_many for many problems"
             )
             raise InvalidInputError(
@@ -167,19 +167,19 @@ def _short(target: Any, draft: Any, n: int | None) -> Problem:
 
 @own_float_errors
 def optimal_acceptance(problem: Problem) -> float:
-    """Compute the optimal acceptance alpha*, without a plan.
+    """Compute the optimal acceptance alpha* without a plan.
 
-    `otlp.reductions.subset_selection.subset_selection` gives the subset H* that proves it, too.
+    `otlp.reductions.subset_selection.subset_selection` also returns the subset H* that proves it.
 
     Returns
     -------
     float
-        Between 0 and 1.
+        Optimal acceptance, between 0 and 1.
 
     Raises
     ------
     InvalidInputError
-        If it is no problem.
+        If `problem` is not a `Problem`.
 
     Examples
     --------

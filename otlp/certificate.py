@@ -1,4 +1,4 @@
-"""The central verifier: recompute value, marginals and bound from the plan, believe nothing."""
+"""The verifier: recomputes acceptance, marginals and bound of a solution from its plan."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from otlp.solution import Guarantee, Solution, Status
 from otlp.timing import Stopwatch
 
 GAP_TOLERANCE = 1e-6
-"""A plan is called optimal if its acceptance is certified within this of the optimum."""
+"""Largest optimality gap of a plan that is called optimal."""
 
 LOSSLESS_TOLERANCE = 1e-9
-"""A plan is called lossless if its output distribution is within this of the target in L1."""
+"""Largest L1 distance from the target of the output of a plan that is called lossless."""
 
 RULE_GAP = 1e-4
-"""Accuracy of the bound for a plan that is not called optimal: a finer one would cost more."""
+"""Accuracy of the bound for a plan that is not called optimal; a finer bound would cost more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a solver hands to the verifier.
+    """The answer of a solver, before verification.
 
     Attributes
     ----------
     plan : Plan or None
-        The plan, or None with a `status` that says why.
+        The plan, or None with the reason in `status`.
     claim : Guarantee or None
-        The most that the solver claims of the plan; the verifier can only lower it, and says so.
-        None claims nothing: the guarantee is what can be proved.
+        Guarantee that the solver claims for the plan; the verifier can only lower the claim, and
+        reports that it did.  With None, the guarantee is the strongest one that can be proved.
     subset : ndarray of bool, shape (V,), or token ids, or None
-        A subset H for the dual bound; where there is a plan and no subset, the verifier finds one.
+        A subset H for the dual bound.  If None and there is a plan, the verifier computes one.
     status : Status
         Why the solver stopped.
     message, details
@@ -70,7 +70,7 @@ class Answer:
 
 @own_float_errors
 def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> Solution:
-    """Recompute what the answer is worth and lower every claim that does not hold.
+    """Recompute the value of an answer and lower a claim that does not hold.
 
     Parameters
     ----------
@@ -78,26 +78,26 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     solver : str
         Name of the solver.
     answer : Answer
-        What it found.
+        Answer of the solver.
     clock : Stopwatch
-        Running since the solver started; the verifier's own time is charged to it.
+        Stopwatch, running since the solver started; the verifier's time is also charged to it.
 
     Returns
     -------
     Solution
-        With status `CERTIFICATE_FAILED` where the solver claimed more than can be proved.
+        Its status is `CERTIFICATE_FAILED` if the solver claimed more than can be proved.
 
     Raises
     ------
     InvalidInputError
-        If the subset or the plan's marginals are not over the problem's vocabulary.
+        If the subset or the plan's marginals do not match the problem's vocabulary.
 
     Notes
     -----
-    O(V) for selection plans, O(nnz) for plans over token sets.  A subset that is not handed in
-    costs a subset selection: O(V), or a sort, for schemes that have H* in closed form; else
-    iterations of `otlp.numerics.minimum_norm`, to `RULE_GAP`, and on to `GAP_TOLERANCE` only for a
-    plan that may be optimal.  A plan whose acceptance is estimated is never called optimal.
+    O(V) for selection plans, O(nnz) for plans over token sets.  If the answer has no subset, a
+    subset selection adds O(V) or a sort for schemes with a closed form of H*; for other schemes it
+    adds iterations of `otlp.numerics.minimum_norm` to accuracy `RULE_GAP`, and to `GAP_TOLERANCE`
+    only if the plan may be optimal.  A plan with an estimated acceptance is never called optimal.
     """
     subset = None if answer.subset is None else check_mask(answer.subset, problem.vocab_size)
     acceptance = marginal_error = float("nan")
@@ -126,7 +126,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         guarantee = proved if answer.claim is None else min(proved, answer.claim)
         failure = ""
         if not finite:
-            failure = "the plan's marginals are not finite numbers"
+            failure = "the plan's marginals must be finite"
         elif answer.claim is not None and proved < answer.claim:
             failure = (
                 f"claimed {answer.claim.name}, proved {proved.name}: acceptance {acceptance:.12g}, "
@@ -153,20 +153,20 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
 
 
 def _marginals(problem: Problem, solver: str, plan: Plan) -> Marginals:
-    """What the plan says of itself, over the problem's vocabulary."""
+    """Return the marginals of the plan after a check of their shapes."""
     marginals = plan.marginals()
     if not marginals.output.shape == marginals.acceptance.shape == problem.target.shape:
         raise InvalidInputError(
-            f"{solver}: the plan's marginals have shapes {marginals.acceptance.shape} and "
-            f"{marginals.output.shape}: both must be {problem.target.shape}"
+            f"{solver}: the plan's marginals must have shape {problem.target.shape}, got "
+            f"{marginals.acceptance.shape} and {marginals.output.shape}"
         )
     return marginals
 
 
 def _bound(problem: Problem, acceptance: float, optimal: bool) -> tuple[float, Mask]:
-    """A dual bound: a rough one, and a fine one where that may prove the plan optimal."""
+    """Compute a rough dual bound, then a fine one if it can prove the plan optimal."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a bound is a bound, proved best or not
+        warnings.simplefilter("ignore", UserWarning)  # Any bound is valid, also a rough one.
         bound, subset = subset_selection(problem, gap=RULE_GAP)
         if optimal and GAP_TOLERANCE < bound - acceptance <= RULE_GAP + GAP_TOLERANCE:
             bound, subset = subset_selection(problem, gap=GAP_TOLERANCE / 2.0)

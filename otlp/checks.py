@@ -1,8 +1,8 @@
-"""Arguments are of the documented types and within the documented limits, or an error says why not.
+"""Validation of arguments: types, shapes and ranges.
 
-One function a kind of argument, for all packages; commands check theirs in ``otlp/cli/options.py``,
-tensors of many rows are looked at where they lie, in ``otlp/batched``.  What is raised is an
-`InvalidInputError`, or derives from it, unless a function says otherwise.
+All packages use these functions.  Command-line options are checked in ``otlp/cli/options.py`` and
+tensors on a device in ``otlp/batched/checks.py``.  Unless its docstring says otherwise, a function
+raises `InvalidInputError` or a subclass of it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from otlp.capability import fits
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
     SizeLimitError,
     TokenOutOfRangeError,
-    fits,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -32,19 +32,19 @@ IntArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MEMORY_LIMIT = 2 * 1024**3
-"""Bytes that an enumeration may need before it is refused."""
+"""Default memory limit of an enumeration, in bytes."""
 
-MOST_DRAFTED = 10_000
-"""Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
+MAX_DRAFTS = 10_000
+"""Maximum number of drafts of a scheme; the cost of a scheme's methods is proportional to it."""
 
 SHORT = 64
-"""Lists of ids up to this length are looked through without NumPy."""
+"""Maximum length of a list of token ids that is checked with Python's own `min` and `max`."""
 
 LARGEST = sys.float_info.max
 NO_TOKENS = np.empty(0, dtype=np.int64)
 
-# The floating types of torch that NumPy has too.
-_NUMPY_HAS = ("float16", "float32", "float64")
+# Floating types of torch that NumPy also has.
+_NUMPY_FLOATS = ("float16", "float32", "float64")
 
 
 P = ParamSpec("P")
@@ -52,55 +52,56 @@ R = TypeVar("R")
 
 
 def own_float_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function compute as NumPy does by default, whatever its caller's `np.errstate` is.
+    """Decorate a function to run under fixed floating-point error handling.
 
-    Probabilities underflow to 0 as they should; what the caller has set is no input.
+    The caller's `np.errstate` has no effect on the function.  Underflow is ignored, because
+    probabilities may underflow to 0; other errors warn.
     """
 
     @wraps(function)
-    def own(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
             return function(*args, **kwargs)
 
-    return own
+    return wrapper
 
 
 def precision(values: Any) -> str:
-    """Name of the type of an array's or tensor's numbers, such as ``"bfloat16"``; "" for a list."""
+    """Return the dtype name of an array or tensor, such as ``"bfloat16"``; "" for a list."""
     return str(getattr(values, "dtype", "")).removeprefix("torch.")
 
 
 def as_array(
     values: Any, name: str, error: type[InvalidInputError] = InvalidInputError
 ) -> npt.NDArray[Any]:
-    """Turn what is like an array into a NumPy array of the same numbers.
+    """Convert an array_like or a tensor to a NumPy array.
 
     Parameters
     ----------
     values : array_like or torch.Tensor
-        Tensors may lie on any device, and may require a gradient, which is dropped.  Those whose
-        type NumPy lacks, such as bfloat16, become float32, which can hold them.
+        A tensor may be on any device and may require a gradient, which is dropped.  Floating
+        types that NumPy does not have, such as bfloat16, are converted to float32.
     name : str
-        What it is called in an error message.
+        Name of the argument, for error messages.
     error : type
-        What to raise.
+        Exception type to raise.
 
     Raises
     ------
     InvalidInputError
-        If it is a masked array, or nothing like an array.
+        If `values` is a masked array or cannot be converted to an array.
     """
     if type(values) is np.ndarray:
         return values
     if isinstance(values, np.ma.MaskedArray):
         raise error(
-            f"{name} is a masked array: pass its data, with what is masked filled in "
-            "(values.filled(0.0))"
+            f"{name} must be an array without a mask, got a masked array; pass the filled data, "
+            "such as values.filled(0.0)"
         )
     try:
         if hasattr(values, "detach") and hasattr(values, "numpy"):
             tensor = values.detach()
-            if tensor.is_floating_point() and precision(tensor) not in _NUMPY_HAS:
+            if tensor.is_floating_point() and precision(tensor) not in _NUMPY_FLOATS:
                 tensor = tensor.float()
             return np.asarray(tensor.numpy(force=True))
         if isinstance(values, list | tuple) and any(hasattr(item, "detach") for item in values):
@@ -108,24 +109,24 @@ def as_array(
         return np.asarray(values)
     except InvalidInputError:
         raise
-    except Exception as cause:  # whatever a foreign type's own conversion raises
-        raise error(f"{name} cannot be turned into an array: {cause}") from None
+    except Exception as cause:  # The conversion of a foreign type can raise anything.
+        raise error(f"{name} cannot be converted to an array: {cause}") from None
 
 
 def as_floats(values: Any, name: str) -> FloatArray:
-    """Turn what is like an array of real numbers into a float64 array, or keep it if it is one.
+    """Convert an array_like of real numbers to a float64 array; a float64 array is not copied.
 
     Parameters
     ----------
     values : array_like or torch.Tensor
-        Of integers or of floating numbers of any precision, on any device; see `as_array`.
+        Integers or floating-point numbers of any precision, on any device; see `as_array`.
     name : str
-        What it is called in an error message.
+        Name of the argument, for error messages.
 
     Raises
     ------
     InvalidDistributionError
-        If it is no array of real numbers: complex, masked, ragged, of strings or of None.
+        If `values` is complex, masked or ragged, or contains strings or None.
     """
     given = as_array(values, name, InvalidDistributionError)
     if given.dtype == np.float64:
@@ -138,164 +139,166 @@ def as_floats(values: Any, name: str) -> FloatArray:
         except (TypeError, ValueError, OverflowError):
             pass
     raise InvalidDistributionError(
-        f"{name} must hold real numbers, not {given.dtype}"
-        + (": for complex numbers pass the real part" if given.dtype.kind == "c" else "")
+        f"{name} must contain real numbers, got {given.dtype}"
+        + ("; pass the real part" if given.dtype.kind == "c" else "")
     )
 
 
-def whole_number(value: Any, what: str, least: int = 1) -> int:
-    """Validate a whole number of at least `least`.
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    """Validate an integer >= `least`.
 
     Raises
     ------
     InvalidInputError
-        Naming `what`, the value and the limit.
+        If the check fails; the message contains `name`, the value and the limit.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InvalidInputError(
-            f"{what} is {reprlib.repr(value)}: it must be a whole number >= {least}"
-        )
+        raise InvalidInputError(f"{name} must be an integer >= {least}, got {reprlib.repr(value)}")
     return int(value)
 
 
-def real_number(value: Any, what: str) -> float:
-    """Validate a real number, of whatever size; infinite beyond the range of floats.
+def real_number(value: Any, name: str) -> float:
+    """Convert a real number to a float; return infinity for integers beyond the float range.
 
     Raises
     ------
     InvalidInputError
-        Naming `what` and the value.
+        If `value` is not a real number; the message contains `name` and the value.
     """
     try:
         if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
             return float(value)
     except OverflowError:
         return np.inf
-    raise InvalidInputError(f"{what} is {reprlib.repr(value)}: it must be a number")
+    raise InvalidInputError(f"{name} must be a number, got {reprlib.repr(value)}")
 
 
 def check_generator(rng: Any) -> None:
-    """Refuse what draws no random numbers."""
+    """Raise InvalidInputError if `rng` has no method `random`."""
     if not callable(getattr(rng, "random", None)):
-        raise _no_generator(rng)
+        raise _generator_error(rng)
 
 
-def _no_generator(rng: object) -> InvalidInputError:
+def _generator_error(rng: object) -> InvalidInputError:
     return InvalidInputError(
-        f"rng is a {type(rng).__name__}: pass a generator, such as np.random.default_rng(0)"
+        "rng must be a random generator, such as np.random.default_rng(0); "
+        f"got {type(rng).__name__}"
     )
 
 
 def kind_of(value: object) -> str:
-    """What a value is, for a message: "a list", or "the class IID"."""
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    """Describe a value for an error message: "list", or "the class IID"."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
-def is_a(value: Any, kind: type, what: str) -> None:
-    """Refuse a value that is no instance of a class.
+def is_a(value: Any, kind: type, name: str) -> None:
+    """Check that `value` is an instance of `kind`.
 
     Raises
     ------
     InvalidInputError
-        Naming the argument, its value and the class.
+        If the check fails; the message contains `name`, the value and the class.
     """
     if not isinstance(value, kind):
-        raise InvalidInputError(f"{what} is {value!r:.60}: it must be a {kind.__name__}")
+        raise InvalidInputError(f"{name} must be a {kind.__name__}, got {value!r:.60}")
 
 
-def number(value: Any, what: str, least: float, most: float = np.inf) -> float:
-    """Check a finite real number in [least, most]."""
-    upper = "" if most == np.inf else f" and at most {most:g}"
-    must = f"be a finite number of at least {least:g}{upper}"
-    check_number(what, value, lambda x: isfinite(real_number(x, what)) and least <= x <= most, must)
+def number(value: Any, name: str, least: float, most: float = np.inf) -> float:
+    """Validate a finite real number in [least, most]."""
+    limits = f">= {least:g}" if most == np.inf else f"in [{least:g}, {most:g}]"
+    must = f"be a finite number {limits}"
+    check_number(name, value, lambda x: isfinite(real_number(x, name)) and least <= x <= most, must)
     return float(value)
 
 
-def real_array(values: npt.ArrayLike, what: str, axes: int) -> npt.NDArray[np.floating]:
-    """Check an array or tensor of real numbers with so many axes."""
-    rows = as_array(values, what)
+def real_array(values: npt.ArrayLike, name: str, axes: int) -> npt.NDArray[np.floating]:
+    """Convert to a non-empty array of real numbers with `axes` dimensions."""
+    rows = as_array(values, name)
     if rows.ndim != axes or rows.dtype.kind not in "fiu" or not rows.size:
         raise InvalidInputError(
-            f"{what} has shape {rows.shape} and type {rows.dtype}: it must hold real numbers "
-            f"along {axes} {'axis' if axes == 1 else 'axes'}"
+            f"{name} must be a non-empty {axes}-D array of real numbers, "
+            f"got shape {rows.shape} and dtype {rows.dtype}"
         )
     return rows
 
 
-def token_ids(values: Any, what: str, size: int) -> IntArray:
-    """Check token ids in [0, size), shape (T,), possibly none."""
-    tokens = as_array(values, what)
+def token_ids(values: Any, name: str, size: int) -> IntArray:
+    """Validate token ids in [0, size), shape (T,); T may be 0."""
+    tokens = as_array(values, name)
     if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
-        raise InvalidInputError(
-            f"{what} is {values!r:.60}: it must be a list of whole numbers, one for each token"
-        )
+        raise InvalidInputError(f"{name} must be a list of integer token ids, got {values!r:.60}")
     odd = tokens[(tokens < 0) | (tokens >= size)] if tokens.size else tokens
     if odd.size:
-        raise InvalidInputError(f"{what} holds token {int(odd[0])}: tokens are in [0, {size})")
+        raise InvalidInputError(f"{name} must hold token ids in [0, {size}), got {int(odd[0])}")
     return tokens.astype(np.int64)
 
 
 def check_choice(option: str, value: object, known: Collection[str]) -> None:
-    """Refuse what is not among the known names, and suggest the nearest."""
+    """Raise InvalidInputError if `value` is not one of the known names; suggest the nearest."""
     if not (isinstance(value, str) and value in known):
-        raise InvalidInputError(f"{option} is {value!r}: {nearest(value, known)}")
+        message = f"{option} must be one of {', '.join(known)}, got {value!r}; "
+        raise InvalidInputError((message + _did_you_mean(value, known)).rstrip("; "))
 
 
 def nearest(value: object, known: Collection[str]) -> str:
-    """Say which names are known, and before them which of them might be meant."""
+    """Return the end of an error message: the most similar known name, and all known names."""
+    return f"{_did_you_mean(value, known)} known: {', '.join(known)}".lstrip()
+
+
+def _did_you_mean(value: object, known: Collection[str]) -> str:
     near = get_close_matches(str(value), known, n=1, cutoff=0.4)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(known)}"
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def check_number(option: str, value: object, valid: Callable[[float], bool], must: str) -> None:
-    """Refuse what is no real number, or none that is valid.
+    """Check that `value` is a real number for which `valid` returns True.
 
     Raises
     ------
     InvalidInputError
-        "<option> is <value>: it must <must>".
+        "<option> must <must>, got <value>".
     """
     number = isinstance(value, Real) and not isinstance(value, bool)
     if isinstance(value, int) and abs(value) > LARGEST:
         raise InvalidInputError(
-            f"{option} is a whole number beyond {sys.float_info.max:g}: it must {must}"
+            f"{option} must {must}, got an integer beyond +-{sys.float_info.max:g}"
         )
     if not (number and valid(value)):  # type: ignore[arg-type]
-        raise InvalidInputError(f"{option} is {value!r:.60}: it must {must}")
+        raise InvalidInputError(f"{option} must {must}, got {value!r:.60}")
 
 
 def check_memory_limit(value: object) -> None:
-    """Refuse a memory limit that is not a positive number of bytes."""
+    """Raise InvalidInputError if the memory limit is not a positive number of bytes."""
     check_number("memory_limit", value, lambda size: size > 0, "be a positive number of bytes")
 
 
 def check_time_limit(value: object) -> None:
-    """Refuse a time limit that is neither None nor a positive number of seconds."""
+    """Raise InvalidInputError unless the limit is None or a positive number of seconds."""
     if value is not None:
         must = "be a positive number of seconds, or None"
         check_number("time_limit", value, lambda seconds: seconds > 0.0, must)
 
 
 def check_memory(what: str, needed: float, limit: float) -> None:
-    """Refuse an enumeration that would need more bytes than `limit`.
+    """Check that an enumeration needs at most `limit` bytes.
 
     Raises
     ------
     SizeLimitError
-        Naming the bytes needed, the limit, and what to do.
+        If it needs more; the message contains the memory needed, the limit and alternatives.
     InvalidInputError
         If the limit is not a number.
     """
     if not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit:
-        raise InvalidInputError(f"memory_limit is {limit!r}: it must be a number of bytes")
+        raise InvalidInputError(f"memory_limit must be a number of bytes, got {limit!r}")
     if not needed <= limit:
         raise SizeLimitError(fits(what, needed, limit).reason)
 
 
 def check_n(n: int) -> int:
     """Validate the number of drafts."""
-    if whole_number(n, "n") > MOST_DRAFTED:
-        raise InvalidInputError(f"n is {n}: the number of drafts must be at most {MOST_DRAFTED:,}")
+    if whole_number(n, "n") > MAX_DRAFTS:
+        raise InvalidInputError(f"n, the number of drafts, must be at most {MAX_DRAFTS:,}, got {n}")
     return int(n)
 
 
@@ -305,13 +308,13 @@ def check_tuples(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArr
     Raises
     ------
     InvalidInputError
-        If the shape is another, or the entries are not integers.
+        If the last axis does not have length n, or the entries are not integers.
     TokenOutOfRangeError
         If an id lies outside [0, V).
     """
     tokens = as_array(draft_tokens, "draft_tokens")
     if tokens.ndim == 0 or tokens.shape[-1] != n:
-        raise _misshaped(tokens, n)
+        raise _shape_error(tokens, n)
     return _in_range(tokens, n, vocab_size)
 
 
@@ -319,42 +322,42 @@ def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArr
     """Validate one drafted tuple, shape (n,); see `check_tuples`."""
     tokens = as_array(draft_tokens, "draft_tokens")
     if tokens.shape != (n,):
-        raise _misshaped(tokens, n)
+        raise _shape_error(tokens, n)
     return _in_range(tokens, n, vocab_size)
 
 
 def check_rows(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
-    """Validate many drafted tuples, shape (m, n); see `check_tuples`."""
+    """Validate a batch of drafted tuples, shape (m, n); see `check_tuples`."""
     tokens = check_tuples(draft_tokens, n, vocab_size)
     if tokens.ndim != 2:
         raise InvalidInputError(
-            f"draft_tokens has shape {tokens.shape}: it must be (m, {n}), one tuple a row"
+            f"draft_tokens must have shape (m, {n}), one tuple per row, got {tokens.shape}"
         )
     return tokens
 
 
 def check_drawn(drawn: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
-    """Validate the tokens that a next draft comes after, shape (m,), m < n."""
+    """Validate the tokens drafted before the next draft, shape (m,), m < n."""
     tokens = as_array(drawn, "drawn")
     if tokens.ndim != 1 or tokens.size >= n:
         raise InvalidInputError(
-            f"drawn has shape {tokens.shape}: it must hold fewer tokens than the n = {n} drafts"
+            f"drawn must hold fewer tokens than the n = {n} drafts, got shape {tokens.shape}"
         )
     return _in_range(tokens, tokens.size, vocab_size) if tokens.size else NO_TOKENS
 
 
-def _misshaped(tokens: npt.NDArray[Any], n: int) -> InvalidInputError:
+def _shape_error(tokens: npt.NDArray[Any], n: int) -> InvalidInputError:
     return InvalidInputError(
-        f"draft_tokens has shape {tokens.shape} and type {tokens.dtype}: "
-        f"it must hold n = {n} integer token ids"
+        f"draft_tokens must hold n = {n} integer token ids, "
+        f"got shape {tokens.shape} and dtype {tokens.dtype}"
     )
 
 
 def _in_range(tokens: npt.NDArray[Any], n: int, vocab_size: int) -> IntArray:
     if tokens.dtype.kind not in "iu":
-        raise _misshaped(tokens, n)
+        raise _shape_error(tokens, n)
     if tokens.ndim == 1 and 0 < tokens.size <= SHORT:
-        ids = tokens.tolist()  # Python's own min and max: a few numbers are no work for numpy
+        ids = tokens.tolist()  # Python's min and max are faster than NumPy's for short lists.
         least, most = min(ids), max(ids)
     else:
         least, most = int(tokens.min(initial=0)), int(tokens.max(initial=0))
@@ -378,14 +381,14 @@ def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
 
 
 def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:
-    """Turn a mask of shape (V,), or a list of token ids, into a mask of shape (V,)."""
+    """Convert a mask of shape (V,) or a list of token ids to a mask of shape (V,)."""
     given = subset if type(subset) is np.ndarray else as_array(subset, "subset")
     if given.dtype == np.bool_ and given.shape == (vocab_size,):
         return given
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InvalidInputError(
-            f"subset has shape {given.shape} and type {given.dtype}: pass a mask of shape "
-            f"({vocab_size},) or a list of token ids"
+            f"subset must be a mask of shape ({vocab_size},) or a list of token ids, "
+            f"got shape {given.shape} and dtype {given.dtype}"
         )
     mask = np.zeros(vocab_size, dtype=bool)
     if given.size:
@@ -394,42 +397,41 @@ def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:
 
 
 def check_names(tokens: npt.ArrayLike, support: Mask, vocab_size: int) -> IntArray:
-    """Validate the tokens that are to be renamed 0, 1, ..., over `vocab_size` names.
+    """Validate a list of tokens to renumber 0, 1, ... in a vocabulary of size `vocab_size`.
 
     Raises
     ------
     InvalidInputError
-        If they are no list of different tokens, leave out one that can be drafted, or are more
-        than the names.
+        If the tokens are not a list of distinct token ids, do not include every token that can be
+        drafted, or are more than `vocab_size`.
     TokenOutOfRangeError
-        If one lies outside the vocabulary.
+        If a token id lies outside the vocabulary.
     """
     given = as_array(tokens, "tokens")
     if given.ndim != 1 or not given.size:
-        raise InvalidInputError(f"tokens has shape {given.shape}: it must be a list of token ids")
+        raise InvalidInputError(f"tokens must be a list of token ids, got shape {given.shape}")
     kept = _in_range(given, given.size, support.size)
     if whole_number(vocab_size, "vocab_size") < kept.size:
-        raise InvalidInputError(f"vocab_size is {vocab_size}: there are {kept.size} tokens to name")
-    check_memory(
-        "a distribution over so many tokens",
-        8.0 * real_number(vocab_size, "vocab_size"),
-        MEMORY_LIMIT,
-    )
+        raise InvalidInputError(
+            f"vocab_size must be at least the number of tokens {kept.size}, got {vocab_size}"
+        )
+    needed = 8.0 * real_number(vocab_size, "vocab_size")
+    check_memory("a distribution over vocab_size tokens", needed, MEMORY_LIMIT)
     named = np.zeros(support.size, dtype=bool)
     named[kept] = True
     if np.count_nonzero(named) != kept.size or (support & ~named).any():
         raise InvalidInputError(
-            "tokens must be different, and hold every token that can be drafted"
+            "tokens must be distinct and include every token that can be drafted"
         )
     return kept
 
 
 def check_size(rng: np.random.Generator, size: int | None, n: int) -> int:
-    """Validate a generator and a number of tuples to draw, of which None means one."""
+    """Validate a generator and a number of tuples to draw; None means 1."""
     if not isinstance(rng, np.random.Generator):
-        raise _no_generator(rng)
+        raise _generator_error(rng)
     if size is None:
         return 1
     count = whole_number(size, "size", 0)
-    check_memory("drawing so many tuples", 16.0 * real_number(count, "size") * n, MEMORY_LIMIT)
+    check_memory("drawing `size` tuples", 16.0 * real_number(count, "size") * n, MEMORY_LIMIT)
     return count

@@ -1,4 +1,4 @@
-"""Probability vectors: from arrays and logits of any precision to float64 that sums to one."""
+"""Probability vectors in float64, from arrays and logits of any precision."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from otlp.checks import Mask as Mask
 from otlp.checks import as_array, as_floats, own_float_errors, real_number, whole_number
 from otlp.errors import InvalidDistributionError, InvalidInputError
 
-# How far a sum may be from one, by bytes a number: rounding V = 1e6 probabilities to that
-# precision stays inside, a forgotten softmax or a dropped token does not.
+# Tolerance of a sum, by bytes per number.  Rounding V = 1e6 probabilities to this precision stays
+# within the tolerance; a missing softmax or a dropped token does not.
 SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-6}
 
 
 class ReadOnly:
-    """Base of objects whose arrays stay read-only, in copies and pickles too."""
+    """Base class of objects whose arrays stay read-only, also in copies and pickles."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over the attributes of a copy, whose arrays NumPy makes writeable."""
+        """Restore the attributes of a copy and make its arrays read-only again."""
         for value in state.values():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
@@ -32,34 +32,34 @@ class ReadOnly:
 
 
 class ByValue(ReadOnly):
-    """Base of objects that are equal where their type and all that they were made of are equal.
+    """Base class of objects that are equal if their type and attributes are equal.
 
-    A comparison, and a hash, costs O(V); what is derived later (`cached_property`) does not count.
+    Comparing and hashing cost O(V) and ignore every `cached_property`.
     """
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return self is other or _made_of(self) == _made_of(other)
+        return self is other or _attributes(self) == _attributes(other)
 
     def __hash__(self) -> int:
-        return hash((type(self), *_made_of(self).items()))
+        return hash((type(self), *_attributes(self).items()))
 
 
-def _made_of(thing: object) -> dict[str, Any]:
-    """Attributes by name, arrays as their types, shapes and bytes."""
+def _attributes(thing: object) -> dict[str, Any]:
+    """Return the attributes by name, with arrays as their dtype, shape and bytes."""
     kind = type(thing)
     return {
-        name: _plain(value)
+        name: _hashable(value)
         for name, value in sorted(vars(thing).items())
         if not isinstance(getattr(kind, name, None), cached_property)
     }
 
 
-def _plain(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -77,7 +77,7 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
         Probabilities, in any floating precision (float16, bfloat16, float32, float64); a torch
         tensor may lie on any device and require a gradient.
     name : str
-        What the vector is called in an error message.
+        Name of the vector, for error messages.
 
     Returns
     -------
@@ -106,40 +106,40 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
     numbers = given if given.dtype == np.float64 else as_floats(given, name)
     if numbers.ndim != 1 or numbers.size == 0:
         raise InvalidDistributionError(
-            f"{name} must be a non-empty vector of shape (V,), not of shape {numbers.shape}"
+            f"{name} must be a non-empty vector of shape (V,), got shape {numbers.shape}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        total = float(np.add.reduce(numbers))  # as the method, but without its detour
+        total = float(np.add.reduce(numbers))  # Faster than the method `sum`.
     if not (isfinite(total) and np.minimum.reduce(numbers) >= 0.0):
         bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0.0)))
         at = int(bad[0]) if bad.size else int(np.argmax(numbers))
         raise InvalidDistributionError(
-            f"{name}[{at}] is {numbers[at]}: entries must be finite and at least 0 "
-            "(for logits use otlp.softmax)"
+            f"{name} must have finite entries >= 0, got {name}[{at}] = {numbers[at]}; use "
+            "otlp.softmax for logits"
         )
     dtype = getattr(values, "dtype", given.dtype)
     tolerance = SUM_TOLERANCE.get(getattr(dtype, "itemsize", 8), 1e-6)
     if abs(total - 1.0) > tolerance:
         raise InvalidDistributionError(
-            f"{name} sums to {total:.9g}, which is off 1 by more than {tolerance:g} "
-            f"(the tolerance for {dtype}): divide by the sum, or use otlp.softmax on logits"
+            f"{name} must sum to 1 within {tolerance:g} (for {dtype}), got {total:.9g}; divide by "
+            "the sum, or use otlp.softmax for logits"
         )
     return frozen(numbers / total)
 
 
 def renormalise_without(distribution: FloatArray, tokens: IntArray) -> FloatArray | None:
-    """Condition a distribution on none of some tokens.
+    """Set the probability of some tokens to zero and renormalise.
 
     Parameters
     ----------
     distribution : ndarray, shape (V,)
     tokens : ndarray of int64
-        Tokens to leave out; may be empty, or hold a token twice.
+        Tokens to remove; may be empty or contain a token twice.
 
     Returns
     -------
     ndarray, shape (V,), or None
-        None if nothing is left.  Exact to rounding for subnormal masses too: their sum is exact.
+        None if no mass remains.  Exact to rounding also for subnormal masses, whose sum is exact.
     """
     rest = distribution.copy()
     rest[tokens] = 0.0
@@ -151,35 +151,37 @@ def renormalise_without(distribution: FloatArray, tokens: IntArray) -> FloatArra
 
 
 def entropy(distribution: FloatArray) -> float:
-    """Entropy in nats."""
+    """Return the entropy in nats."""
     positive = distribution[distribution > 0.0]
     return -float(positive @ np.log(positive))
 
 
 def total_variation(one: FloatArray, other: FloatArray) -> float:
-    """Half the L1 distance: the largest difference in the probability of any event."""
+    """Return the total variation distance, half the L1 distance."""
     return 0.5 * float(np.abs(one - other).sum())
 
 
 def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:
-    """Sum the weights that share an index: shape (m,) and (m,) to (size,); O(m + size)."""
+    """Sum the weights by index: shapes (m,) and (m,) to (size,); O(m + size)."""
     return np.asarray(np.bincount(index, weights=weights, minlength=size), dtype=np.float64)
 
 
 def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:
-    """Sample by inversion: the first index whose cumulative mass exceeds ``uniform`` of the total.
+    """Sample by inversion of the cumulative distribution.
+
+    Return the first index whose cumulative mass exceeds ``uniform`` times the total.
 
     Parameters
     ----------
     cumulative : ndarray, shape (m,)
-        Cumulative masses, ascending; the total need not be 1.
+        Cumulative masses in ascending order; the total may differ from 1.
     uniform : array_like of float in [0, 1)
         Random numbers, any shape.
 
     Returns
     -------
-    ndarray of int64, the shape of `uniform`
-        Never an index of mass zero; O(log m) each.
+    ndarray of int64, same shape as `uniform`
+        Indices of positive mass; O(log m) per number.
     """
     total = cumulative[-1]
     scaled = np.minimum(np.asarray(uniform) * total, np.nextafter(total, 0.0))
@@ -195,7 +197,7 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
     logits : array_like, shape (..., V)
         Logits in any floating precision; minus infinity masks a token.
     temperature : float
-        Divides the logits; greater than 0.
+        Divisor of the logits, greater than 0.
 
     Returns
     -------
@@ -208,7 +210,7 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
         If the temperature is not a positive and finite number.
     InvalidDistributionError
         If `logits` has no last axis of at least one token, an entry is not a real number, is NaN
-        or plus infinity, or a row is minus infinity throughout.
+        or plus infinity, or all entries of a row are minus infinity.
 
     Examples
     --------
@@ -220,22 +222,22 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
     """
     if not 0.0 < real_number(temperature, "temperature") < np.inf:
         raise InvalidInputError(
-            f"temperature is {temperature}: it must be finite and greater than 0 "
-            "(for greedy decoding use a point mass on the arg max)"
+            f"temperature must be finite and greater than 0, got {temperature}; for greedy "
+            "decoding use a point mass on the arg max"
         )
     scaled = as_floats(logits, "logits")
     if scaled.ndim == 0 or scaled.shape[-1] == 0:
         raise InvalidDistributionError(
-            f"logits has shape {scaled.shape}: it must be (..., V) with V of at least 1"
+            f"logits must have shape (..., V) with V >= 1, got {scaled.shape}"
         )
     peak = scaled.max(axis=-1, keepdims=True)
     if not np.isfinite(peak).all():
         raise InvalidDistributionError(
-            "logits must not hold NaN or +inf, nor a row of -inf throughout: "
-            f"the largest entry of a row is {peak.ravel()[np.flatnonzero(~np.isfinite(peak))[0]]}"
+            "logits must not contain NaN or +inf, and each row must have a finite entry; got "
+            f"a row with maximum {peak.ravel()[np.flatnonzero(~np.isfinite(peak))[0]]}"
         )
-    # in place: fresh memory costs more than the arithmetic
-    with np.errstate(over="ignore"):  # to minus infinity, where it belongs
+    # Compute in place, because allocating memory costs more than the arithmetic.
+    with np.errstate(over="ignore"):  # Overflow to minus infinity is correct.
         probabilities: FloatArray = scaled - peak
         if temperature != 1.0:
             probabilities /= float(temperature)
@@ -253,7 +255,7 @@ def top_k(probabilities: FloatArray, k: int) -> FloatArray:
     probabilities : ndarray, shape (V,)
         A probability vector.
     k : int
-        How many tokens to keep, at least 1; k >= V keeps all.
+        Number of tokens to keep, at least 1; k >= V keeps all tokens.
 
     Returns
     -------
@@ -263,7 +265,7 @@ def top_k(probabilities: FloatArray, k: int) -> FloatArray:
     Raises
     ------
     InvalidInputError
-        If k is not a whole number of at least 1.
+        If k is not an integer >= 1.
     """
     k = whole_number(k, "top-k size")
     probabilities = _vector(probabilities)
@@ -282,7 +284,7 @@ def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
     probabilities : ndarray, shape (V,)
         A probability vector.
     mass : float
-        The mass to reach, in (0, 1]; ties go to the lowest token id.
+        Probability mass to reach, in (0, 1]; ties go to the lowest token id.
 
     Returns
     -------
@@ -305,14 +307,14 @@ def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
 
 @own_float_errors
 def min_p(probabilities: FloatArray, share: float) -> FloatArray:
-    """Keep the tokens that are at least so likely in units of the likeliest, and renormalise.
+    """Keep the tokens with probability at least `share` times the maximum, and renormalise.
 
     Parameters
     ----------
     probabilities : ndarray, shape (V,)
         A probability vector.
     share : float
-        Of the likeliest token's probability, in [0, 1].
+        Fraction of the most likely token's probability, in [0, 1].
 
     Returns
     -------
@@ -331,11 +333,11 @@ def min_p(probabilities: FloatArray, share: float) -> FloatArray:
     return _keep(probabilities, np.flatnonzero(probabilities >= share * probabilities.max()))
 
 
-def check_share(value: float, what: str, zero: bool = False) -> None:
-    """Raise `InvalidInputError` unless a value is in (0, 1], or in [0, 1]."""
-    share = real_number(value, what)
+def check_share(value: float, name: str, zero: bool = False) -> None:
+    """Raise InvalidInputError if `value` is not in (0, 1], or in [0, 1] if `zero` is True."""
+    share = real_number(value, name)
     if not (0.0 < share <= 1.0 or (zero and share == 0.0)):
-        raise InvalidInputError(f"{what} is {value}: it must be in {'[' if zero else '('}0, 1]")
+        raise InvalidInputError(f"{name} must be in {'[' if zero else '('}0, 1], got {value}")
 
 
 def _vector(probabilities: FloatArray) -> FloatArray:
@@ -347,8 +349,8 @@ def _vector(probabilities: FloatArray) -> FloatArray:
         valid = given.ndim == 1 and given.size > 0 and 0.0 < given.sum() < np.inf
     if not (valid and given.min() >= 0.0):
         raise InvalidDistributionError(
-            f"probabilities has shape {given.shape}: it must be a non-empty vector of shape (V,) "
-            "of finite numbers of at least 0, not all zero"
+            "probabilities must be a non-empty vector of shape (V,) with finite entries >= 0, not "
+            f"all zero; got shape {given.shape}"
         )
     return given
 

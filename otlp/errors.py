@@ -1,16 +1,14 @@
-"""The errors that the library raises: one documented type for each kind of trouble.
+"""Exceptions of the library.
 
-Every error derives from `OTLPError`, and from the built-in type that a caller would expect, so
-that ``except ValueError`` works too.  A message names the value, the limit and the way out.
+Every exception derives from `OTLPError` and from a built-in exception type, so that
+``except ValueError`` also works.  The messages contain the value, the limit and an alternative.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 
 __all__ = [
-    "Capability",
     "CaptureError",
     "EngineNotFoundError",
     "ExecutorError",
@@ -30,74 +28,13 @@ __all__ = [
     "UnsupportedProblemError",
     "ZeroProbabilityError",
     "clean",
-    "fits",
 ]
 
 
-@dataclass(frozen=True)
-class Capability:
-    """The answer to "can you take this?": yes, or the reason why not.
-
-    Attributes
-    ----------
-    supported : bool
-    reason : str
-        If not supported: why, with the value and the limit, and what to use instead.
-
-    Examples
-    --------
-    >>> import otlp
-    >>> drafts = otlp.WithoutReplacement([0.5, 0.3, 0.2], n=2)
-    >>> answer = otlp.solvers.Martingale().supports(otlp.Problem([0.1, 0.6, 0.3], drafts))
-    >>> bool(answer), "i.i.d." in answer.reason
-    (False, True)
-    """
-
-    supported: bool
-    reason: str = ""
-
-    def __bool__(self) -> bool:
-        """Return whether the problem is supported."""
-        return self.supported
-
-    def require(self, who: str) -> None:
-        """Raise the reason, in the name of who gave it.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            If not supported.
-        """
-        if not self.supported:
-            raise UnsupportedProblemError(f"{who}: {self.reason}")
-
-
-def fits(what: str, needed: float, memory_limit: float) -> Capability:
-    """Whether so many bytes are within the limit, or the reason why not with the ways out.
-
-    Examples
-    --------
-    >>> from otlp.errors import fits
-    >>> bool(fits("the list of tuples", 1024**2, 2 * 1024**2))
-    True
-    >>> fits("the list of tuples", 3 * 1024**2, 2 * 1024**2).reason[:49]
-    'the list of tuples would need 3 MiB, more than me'
-    """
-    if needed <= memory_limit:
-        return Capability(True)
-    needed = min(needed, 1e300)  # a whole number may be too large for a float
-    return Capability(
-        False,
-        f"{what} would need {needed / 1024**2:,.0f} MiB, more than memory_limit = "
-        f"{memory_limit / 1024**2:,.0f} MiB: raise it, use a smaller n, cut the draft with top_k, "
-        "or choose a solver that lists nothing (martingale for i.i.d. drafts)",
-    )
-
-
 def clean(text: str) -> str:
-    r"""Write control characters, and what is no character, as escapes such as ``\x1b``.
+    r"""Escape control characters and lone surrogates, as in ``\x1b``.
 
-    For words of others in a message: they should steer no terminal.
+    Use this for foreign text in a message: its control characters must not reach a terminal.
 
     Examples
     --------
@@ -114,7 +51,7 @@ def clean(text: str) -> str:
 
 
 class OTLPError(Exception):
-    """Base class of every error of this library.
+    """Base class of all exceptions of this library.
 
     Examples
     --------
@@ -132,36 +69,36 @@ class InvalidInputError(OTLPError, ValueError):
     >>> import otlp
     >>> otlp.IID([0.5, 0.5], n=0)
     Traceback (most recent call last):
-    otlp.errors.InvalidInputError: n is 0: it must be a whole number >= 1
+    otlp.errors.InvalidInputError: n must be an integer >= 1, got 0
     """
 
 
 class InvalidDistributionError(InvalidInputError):
-    """An array that should be a probability distribution is not one.
+    """An array is not a valid probability distribution.
 
     Examples
     --------
     >>> import otlp
     >>> otlp.as_distribution([0.5, 0.6])
     Traceback (most recent call last):
-    otlp.errors.InvalidDistributionError: distribution sums to 1.1, which is off 1 by ...
+    otlp.errors.InvalidDistributionError: distribution must sum to 1 within 1e-06 ...
     """
 
 
 class TooFewTokensError(InvalidInputError):
-    """More different tokens are to be drafted than have positive probability.
+    """The number of distinct tokens to draft exceeds the number with positive probability.
 
     Attributes
     ----------
     most : int
-        How many different tokens can be drafted.
+        Number of tokens with positive draft probability.
 
     Examples
     --------
     >>> import otlp
     >>> otlp.WithoutReplacement([0.5, 0.5, 0.0], n=3)
     Traceback (most recent call last):
-    otlp.errors.TooFewTokensError: n is 3 and the draft has 2 tokens of positive ...
+    otlp.errors.TooFewTokensError: n must be at most 2, the number of tokens with ...
     """
 
     def __init__(self, n: int, most: int) -> None:
@@ -172,8 +109,8 @@ class TooFewTokensError(InvalidInputError):
         """Return the message."""
         n, most = self.args
         return (
-            f"n is {n} and the draft has {most} tokens of positive probability: that many "
-            "different tokens cannot be drafted; use a smaller n, a larger top-k, or otlp.IID"
+            f"n must be at most {most}, the number of tokens with positive draft probability, got "
+            f"{n}; use a smaller n, a larger top-k, or otlp.IID"
         )
 
 
@@ -198,7 +135,7 @@ class RowOutOfRangeError(OTLPError, IndexError):
     >>> from otlp import captures
     >>> captures.builtin()[10_000]
     Traceback (most recent call last):
-    otlp.errors.RowOutOfRangeError: row 10000 is out of range: this capture has 162 ...
+    otlp.errors.RowOutOfRangeError: row 10000 is out of range; this capture has 162 ...
     """
 
 
@@ -211,7 +148,7 @@ class ZeroProbabilityError(InvalidInputError):
     >>> plan = otlp.solve(otlp.Problem([0.5, 0.5], otlp.IID([1.0, 0.0], n=2))).plan
     >>> plan.conditional([0, 1])
     Traceback (most recent call last):
-    otlp.errors.ZeroProbabilityError: the tuple [0, 1] has probability 0 under IID(V=2, ...
+    otlp.errors.ZeroProbabilityError: the tuple [0, 1] has probability 0 under IID(vocabu...
     """
 
 
@@ -228,13 +165,13 @@ class SizeLimitError(OTLPError, MemoryError):
     """
 
     def __new__(cls, *args: object) -> SizeLimitError:
-        """Make one, as tools that carry errors between processes do, by `__new__` alone."""
-        # that of MemoryError refuses a class whose first base is another
+        """Create an instance without `__init__`, as unpickling in another process does."""
+        # MemoryError.__new__ rejects classes whose first base is another class.
         return Exception.__new__(cls, *args)
 
 
 class UnsupportedProblemError(OTLPError, TypeError):
-    """A solver or reduction does not cover this problem; the message says why and what does.
+    """A solver or reduction does not support this problem; the message names one that does.
 
     Examples
     --------
@@ -242,12 +179,12 @@ class UnsupportedProblemError(OTLPError, TypeError):
     >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.WithoutReplacement([0.5, 0.3, 0.2], n=2))
     >>> otlp.solve(problem, "martingale")
     Traceback (most recent call last):
-    otlp.errors.UnsupportedProblemError: martingale: the drafts are ...
+    otlp.errors.UnsupportedProblemError: martingale: drafts must be i.i.d., got ...
     """
 
 
 class UnknownSolverError(OTLPError, KeyError):
-    """No solver has this name; the message suggests the nearest one.
+    """No solver has this name; the message suggests the most similar name.
 
     Examples
     --------
@@ -258,12 +195,12 @@ class UnknownSolverError(OTLPError, KeyError):
     """
 
     def __str__(self) -> str:
-        """Return the message without the quotes that `KeyError` puts around it."""
+        """Return the message without the quotes that `KeyError` adds."""
         return str(self.args[0]) if self.args else ""
 
 
 class EngineNotFoundError(OTLPError, ImportError):
-    """An optional part is not installed; the message names the install command.
+    """An optional dependency is not installed; the message contains the install command.
 
     Examples
     --------
@@ -274,10 +211,10 @@ class EngineNotFoundError(OTLPError, ImportError):
 
 
 class PartNotFoundError(OTLPError, AttributeError):
-    """A package of the library, asked for as an attribute, needs one that is not installed.
+    """A subpackage accessed as an attribute needs a dependency that is not installed.
 
-    An `AttributeError`, so that `hasattr` and completion go on; the message names the install
-    command.  ``import otlp.batched`` raises `EngineNotFoundError`.
+    It is an `AttributeError`, so that `hasattr` and tab completion work; the message contains the
+    install command.  ``import otlp.batched`` raises `EngineNotFoundError` instead.
 
     Examples
     --------
@@ -299,7 +236,7 @@ class CaptureError(OTLPError, ValueError):
 
 
 class JournalError(OTLPError, ValueError):
-    """A journal is of other work, is no journal, or cannot be written.
+    """A journal belongs to other work, has the wrong format, or cannot be written.
 
     Examples
     --------
@@ -310,7 +247,7 @@ class JournalError(OTLPError, ValueError):
 
 
 class OutputError(OTLPError, OSError):
-    """A file cannot be written there: it is a device, a pipe, a folder, or what is printed to.
+    """An output path cannot be written: it is a device, a pipe, a folder, or standard output.
 
     Examples
     --------
@@ -318,12 +255,12 @@ class OutputError(OTLPError, OSError):
     >>> lp = otlp.export.lp_arrays(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2)))
     >>> otlp.export.write_mps(lp, os.devnull)
     Traceback (most recent call last):
-    otlp.errors.OutputError: '/dev/null' is no ordinary file: name another
+    otlp.errors.OutputError: '/dev/null' must be a regular file; name another file
     """
 
 
 class ExecutorError(OTLPError, ConnectionError):
-    """An executor takes no tasks, does none, or lost the workers that did them.
+    """An executor accepts no tasks, runs none, or lost its workers.
 
     Examples
     --------
@@ -334,7 +271,7 @@ class ExecutorError(OTLPError, ConnectionError):
 
 
 class ServerError(OTLPError, ConnectionError):
-    """A server that is audited is gone, slow, refuses, or is no pair with its baseline.
+    """An audited server is down, too slow, refuses a request, or does not match its baseline.
 
     Examples
     --------
@@ -345,7 +282,7 @@ class ServerError(OTLPError, ConnectionError):
 
 
 class TaskError(OTLPError, RuntimeError):
-    """A task of a sweep has no result: its worker died, or something else than otlp failed.
+    """A task of a sweep has no result: its worker died, or code outside otlp failed.
 
     Examples
     --------

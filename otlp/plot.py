@@ -1,6 +1,6 @@
-"""The pictures that everybody draws: acceptance over n, scores on their cells, a plan as flow.
+"""Plots with matplotlib: acceptance over n, scores on their cells, a plan as a flow.
 
-Each draws on matplotlib axes, those that are given or new ones, and returns them.
+Each function draws on the given axes, or on a new figure, and returns the axes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["acceptance_over_n", "flow", "scores"]
 RULES: tuple[SolverName, ...] = ("auto", "k-seq", "recursive-rejection", "naive")
 
 MOST_SETS = 40
-"""Sets of drafted tokens whose names can still be read beside each other."""
+"""Maximum number of token sets in a flow plot; more labels would not be readable."""
 
-NAMED = 0.02
-"""Share of the picture from which on a token's number fits into its piece of a cell."""
+LABEL_SIZE = 0.02
+"""Minimum size of a piece of a cell, as a fraction of the plot, for a token label."""
 
 
 def acceptance_over_n(
@@ -42,19 +42,19 @@ def acceptance_over_n(
     *,
     axes: Axes | None = None,
 ) -> Axes:
-    """Draw the mean acceptance of some rules over the number of drafts.
+    """Plot the mean acceptance of rules over the number of drafts.
 
     Parameters
     ----------
     problems : callable
-        From n to the problems with n drafts, such as
+        Function that returns the problems with n drafts, such as
         ``lambda n: otlp.CaptureProblems(capture, n=n)``.
     counts : sequence of int
-        The numbers n.
+        Numbers of drafts n.
     rules : sequence of str
-        Names of solvers; `auto` is the optimum, and called so.
+        Names of solvers; `auto` is labelled "optimum".
     axes : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def acceptance_over_n(
     EngineNotFoundError
         If matplotlib is missing.
     OTLPError
-        What a problem raises, if a rule does not take it.
+        If a rule does not support a problem; the error of that problem.
 
     Examples
     --------
@@ -86,17 +86,17 @@ def acceptance_over_n(
 
 
 def scores(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
-    """Draw the scores of a plan for i.i.d. drafts: each cell, and the tokens that score on it.
+    """Plot the scores of a plan for i.i.d. drafts: the cells, and the tokens that score on them.
 
-    A cell is as wide as its tokens are likely to be drafted; without swaps it would hold its own
-    tokens alone.  Tokens of one group are drawn as one.
+    The width of a cell is the draft probability of its tokens; without swaps, a cell would contain
+    only its own tokens.  Tokens of one group are drawn as one bar.
 
     Parameters
     ----------
     plan : Plan or Solution
-        Of the solver `martingale`.
+        Plan of the solver `martingale`.
     axes : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -120,8 +120,8 @@ def scores(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
     plan = _plan(plan)
     if not isinstance(plan, ScorePlan):
         raise InvalidInputError(
-            f"a {type(plan).__name__} has no scores: draw otlp.solve(problem, 'martingale'), of "
-            "i.i.d. drafts, or this plan with otlp.plot.flow"
+            f"plan must have scores, got {type(plan).__name__}; plot "
+            "otlp.solve(problem, 'martingale') for i.i.d. drafts, or this plan with otlp.plot.flow"
         )
     names: dict[int, list[int]] = {}
     group, _ = plan.token_laws()
@@ -138,7 +138,7 @@ def scores(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
     colours = [COLOURS[group % len(COLOURS)] for group in owner.tolist()]
     drawn: Axes = axes_or_new(axes)
     drawn.bar(starts[cell], height, width[cell], bottom, color=colours, align="edge")
-    for at in np.flatnonzero((width[cell] > NAMED) & (height > 2 * NAMED)):
+    for at in np.flatnonzero((width[cell] > LABEL_SIZE) & (height > 2 * LABEL_SIZE)):
         middle = (starts[cell[at]] + width[cell[at]] / 2, bottom[at] + height[at] / 2)
         tokens = names[int(owner[at])]
         name = ", ".join(map(str, tokens[:3])) + (", ..." if len(tokens) > 3 else "")
@@ -150,17 +150,17 @@ def scores(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
 
 
 def flow(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
-    """Draw a plan as a flow S from tokens to the sets that are drafted: what is accepted of which.
+    """Plot a plan as a flow S from tokens to drafted sets.
 
-    A line is as wide as the probability that its token is the output and its set was drafted;
-    beside a token stands its flow over p, beside a set its flow over the set's probability.
+    The width of a line is the probability that its set is drafted and its token is accepted.  The
+    labels are the flow of a token and its p, and the flow of a set and its probability.
 
     Parameters
     ----------
     plan : Plan or Solution
-        Of any solver, for a small problem.
+        Plan of any solver, for a small problem.
     axes : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -183,11 +183,12 @@ def flow(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
     """
     plan = _plan(plan)
     problem = plan.problem
-    found, _ = problem.drafts.set_count()
-    if found > MOST_SETS:
+    set_count, _ = problem.drafts.set_count()
+    if set_count > MOST_SETS:
         raise SizeLimitError(
-            f"{found:,.0f} sets of tokens can be drafted, and {MOST_SETS} can be drawn: cut the "
-            "draft to its likeliest tokens, or draw a martingale plan by otlp.plot.scores"
+            f"the problem must have at most {MOST_SETS} sets of tokens that can be drafted, got "
+            f"{set_count:,.0f}; cut the draft to its most likely tokens, or plot a martingale plan "
+            "with otlp.plot.scores"
         )
     sets = _accepted(*plan.table())
     drawn: Axes = axes_or_new(axes)
@@ -209,29 +210,29 @@ def flow(plan: Plan | Solution | None, *, axes: Axes | None = None) -> Axes:
         colour = COLOURS[tokens.index(token) % len(COLOURS)]
         drawn.plot(0, y, "o", color=colour, markersize=13)
         drawn.text(0, y, str(token), color="white", ha="center", va="center", weight="bold")
-        said = f"{sent[token]:.2g} / {problem.target[token]:.2g}"
-        drawn.text(-0.1, y, said, color=BLACK, ha="right", va="center")
+        label = f"{sent[token]:.2g} / {problem.target[token]:.2g}"
+        drawn.text(-0.1, y, label, color=BLACK, ha="right", va="center")
     drawn.set_title("token: accepted / p;  drafted set: accepted / its probability")
     drawn.set_xlim(-0.7, 3.0)
     return drawn
 
 
 def _mean_acceptance(problems: Iterable[Problem], rule: SolverName) -> float:
-    """Mean over the problems; what one of them raises is raised."""
-    found = []
+    """Return the mean over the problems; raise the error of the first problem that fails."""
+    acceptances = []
     for row in solve_many(problems, rule, plans=False):
         if row.error is not None:
             raise row.error
-        found.append(row.acceptance)
-    return float(np.mean(found))
+        acceptances.append(row.acceptance)
+    return float(np.mean(acceptances))
 
 
 def _plan(given: Any) -> Plan:
-    """The plan of a solution, or the plan itself."""
+    """Return the plan of a solution, or the plan itself."""
     plan = given.plan if isinstance(given, Solution) else given
     if not isinstance(plan, Plan):
         raise InvalidInputError(
-            f"plan is a {type(plan).__name__}: pass a solution that has one, or its plan"
+            f"plan must be a Plan or a Solution with a plan, got {type(plan).__name__}"
         )
     return plan
 
@@ -239,7 +240,7 @@ def _plan(given: Any) -> Plan:
 def _accepted(
     tuples: DraftTuples, conditionals: np.ndarray[Any, Any]
 ) -> dict[tuple[int, ...], tuple[float, np.ndarray[Any, Any]]]:
-    """Of each set of drafted tokens its probability, and what is accepted of each member."""
+    """Return by set of drafted tokens its probability and the accepted mass of each member."""
     sets: dict[tuple[int, ...], tuple[float, np.ndarray[Any, Any]]] = {}
     for drafted, mass, given in zip(tuples.tokens, tuples.mass, conditionals, strict=True):
         members = tuple(np.unique(drafted).tolist())

@@ -1,4 +1,4 @@
-"""The problem: a target distribution and a way of drafting n tokens, validated once."""
+"""The problem: a target distribution and a draft scheme for n tokens."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from otlp.showing.html import html_table
 class Problem(ByValue):
     """An optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
-    Maximise the probability that the verified token is one of the n drafted ones, over all
-    verification rules whose output follows `target` exactly (Sun et al. 2023, SpecTr, section 4;
-    Thomas and Pal, Global Resolution, Eq. 1).
+    The OTLP maximises the probability that the verified token is one of the n drafted tokens, over
+    all verification rules whose output follows `target` exactly (Sun et al. 2023, SpecTr,
+    section 4; Thomas and Pal, Global Resolution, Eq. 1).
 
     Parameters
     ----------
     target : array_like, shape (V,)
         The target distribution p.
     drafts : DraftScheme
-        How the n drafted tokens are sampled, such as `otlp.IID(q, n)`.
+        Draft scheme, which samples the n drafted tokens, such as `otlp.IID(q, n)`.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Problem(ByValue):
     InvalidDistributionError
         If `target` is not a probability vector (see `otlp.as_distribution`).
     InvalidInputError
-        If `drafts` is no draft scheme, or is over another vocabulary than `target`.
+        If `drafts` is not a draft scheme, or its vocabulary differs from that of `target`.
 
     Examples
     --------
@@ -60,20 +60,20 @@ class Problem(ByValue):
     def __init__(self, target: npt.ArrayLike, drafts: DraftScheme) -> None:
         if not isinstance(drafts, DraftScheme):
             raise InvalidInputError(
-                f"drafts is {kind_of(drafts)}: it must be a draft scheme, such as otlp.IID(q, n=2)"
+                f"drafts must be a draft scheme, such as otlp.IID(q, n=2); got {kind_of(drafts)}"
             )
         probabilities, size = as_distribution(target, "target"), drafts.vocab_size
         if probabilities.size != size:
             raise InvalidInputError(
-                f"target has {probabilities.size} tokens and the drafts have {size}: "
-                "both must be over the same vocabulary"
+                "target and drafts must have the same vocabulary, "
+                f"got {probabilities.size} and {size} tokens"
             )
-        # frozen: attributes are set past the dataclass, once
+        # The dataclass is frozen, so set the attributes through `vars`.
         vars(self).update(target=probabilities, drafts=drafts, n=drafts.n, vocab_size=size)
 
     def __repr__(self) -> str:
-        """Say the sizes and the drafts."""
-        return f"Problem(V={self.vocab_size}, drafts={self.drafts!r})"
+        """Return the draft scheme, whose vocabulary is that of the target."""
+        return f"Problem({self.drafts!r})"
 
     def _repr_html_(self) -> str:
         support = int(np.count_nonzero(self.target))
@@ -81,14 +81,14 @@ class Problem(ByValue):
         return html_table("Problem", entries | {"tokens with p > 0": f"{support:,}"})
 
     def dual_value(self, subset: npt.ArrayLike) -> float:
-        """Upper bound on the acceptance of every plan that a subset H of tokens gives.
+        """Compute the upper bound on the acceptance of every plan that follows from a subset H.
 
         An accepted token lies in H, or some drafted token lies outside H, so
 
             acceptance <= p(H) + P(some draft outside H) = 1 + psi(H)
 
-        (Global Resolution, Eq. 4); the best subset H* reaches the optimum.  Written as a sum of
-        two masses, which does not cancel.
+        (Global Resolution, Eq. 4); the best subset H* attains the optimum.  The bound is computed
+        as a sum of two masses, which avoids cancellation.
 
         Parameters
         ----------
@@ -134,12 +134,12 @@ class Problem(ByValue):
         return tokens
 
     def check_draft_tuples(self, draft_tokens: npt.ArrayLike) -> IntArray:
-        """Validate many drafted tuples at once, as `check_draft_tokens` does one.
+        """Validate a batch of drafted tuples; see `check_draft_tokens`.
 
         Parameters
         ----------
         draft_tokens : array_like of int, shape (m, n)
-            Token ids, one tuple a row; m may be 0.
+            Token ids, one tuple per row; m may be 0.
 
         Returns
         -------
@@ -148,7 +148,7 @@ class Problem(ByValue):
         Raises
         ------
         InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
-            See `check_draft_tokens`; the last names the first row that cannot be drafted.
+            See `check_draft_tokens`; `ZeroProbabilityError` names the first row with probability 0.
         """
         tokens = check_rows(draft_tokens, self.n, self.vocab_size)
         possible = self.drafts._possible_each(tokens)
@@ -162,14 +162,9 @@ class Problem(ByValue):
 
 
 def check_problem(problem: object) -> None:
-    """Refuse what is no problem.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Raise InvalidInputError if `problem` is not a Problem."""
     if not isinstance(problem, Problem):
         raise InvalidInputError(
-            f"problem is {kind_of(problem)}: it must be an otlp.Problem, such as "
-            "otlp.Problem(p, otlp.IID(q, n=2))"
+            "problem must be an otlp.Problem, such as otlp.Problem(p, otlp.IID(q, n=2)); "
+            f"got {kind_of(problem)}"
         )

@@ -1,4 +1,4 @@
-"""What a solver returns: why it stopped, what the plan is worth, and the proof of both."""
+"""Results of solvers: `Status`, `Guarantee` and `Solution`, a plan with its certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otlp.timing import Timings
 
 
 class Status(Enum):
-    """Why a solver stopped; the value is advice in plain words.
+    """Why a solver stopped; the value is an explanation with advice.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class Status(Enum):
 
     SOLVED = "Solved."
     TIME_LIMIT = (
-        "The time limit ran out: raise time_limit, cut the draft with top_k, or use a faster "
+        "The time limit was reached: raise time_limit, cut the draft with top_k, or use a faster "
         "solver (martingale for i.i.d. drafts)."
     )
     ITERATION_LIMIT = (
@@ -41,17 +41,17 @@ class Status(Enum):
         "or name a fallback solver."
     )
     NUMERICAL_ERROR = (
-        "The engine failed or returned numbers that are not finite: see the message for its own "
-        "words, and try another engine."
+        "The engine failed or returned numbers that are not finite: see the engine's message, and "
+        "try another engine."
     )
     CERTIFICATE_FAILED = (
-        "The verifier recomputed the plan and it does not hold what its solver claimed: do not "
-        "use the plan as if it did.  If the solver is otlp's own, please report it."
+        "The verifier recomputed the plan and could not confirm the solver's claim: do not rely on "
+        "this claim.  If the solver is part of otlp, please report this."
     )
 
 
 class Guarantee(IntEnum):
-    """What the verifier could prove of the plan; a larger member promises more.
+    """What the verifier proved about the plan; a larger member is a stronger guarantee.
 
     The tolerances are `LOSSLESS_TOLERANCE` and `GAP_TOLERANCE` of `otlp.certificate`.
 
@@ -90,29 +90,29 @@ class Solution:
     status : Status
         Why the solver stopped.
     guarantee : Guarantee
-        What the plan is.
+        What the verifier proved about the plan.
     plan : Plan or None
-        The verification rule; None where the solver found none, or `solve_many` kept none.
+        The verification rule; None if the solver found none or `solve_many` did not keep it.
     acceptance : float
         Probability that the output is one of the drafted tokens; NaN without a plan.
     acceptance_interval : tuple of float, or None
-        Holds the acceptance but for a chance of 1e-6 where that is an estimate; twice the
-        acceptance where it is exact, None without a plan.
+        Interval that contains the acceptance with probability 1 - 1e-6 if the acceptance is
+        estimated; the acceptance twice if it is exact; None without a plan.
     upper_bound : float
-        Dual bound on the acceptance of any plan; `gap` is their difference.
+        Dual bound on the acceptance of any plan; `gap` is its difference from `acceptance`.
     subset : ndarray of bool, shape (V,), or None
         The subset H behind `upper_bound`, the proof of optimality.
     marginal_error : float
         L1 distance between the plan's output distribution and the target, or a bound on it.
     marginal_method : str
-        How `marginal_error` was obtained, in words.
+        How `marginal_error` was obtained, as text.
     timings : Timings
-        Seconds by part: ``timings.plan`` of the solver, ``timings.total`` with the certificate.
+        Seconds by part: ``timings.plan`` for the solver, ``timings.total`` with the certificate.
     message : str
-        What the solver has to add: limits reached, by how much, an engine's own words.
+        Message of the solver: limits reached, by how much, an engine's error message.
     details : mapping
-        Numbers for the curious, such as iterations and sizes; ``block`` where rows were solved
-        together: so many, and `timings` are their mean.
+        Additional numbers such as iterations and sizes.  If rows were solved together, ``block``
+        is the number of rows, and `timings` are their mean.
 
     Examples
     --------
@@ -140,14 +140,14 @@ class Solution:
     details: Mapping[str, object] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Eight tokens of the subset to a byte: without its plan it is nearly all of a pickle."""
+        """Pack the subset into bits: without a plan, it is most of the size of a pickle."""
         state = dict(vars(self))
         if self.subset is not None:
             state["subset"] = (self.subset.size, np.packbits(self.subset))
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what `__getstate__` gave."""
+        """Restore the state from `__getstate__`."""
         if state["subset"] is not None:
             size, packed = state["subset"]
             state = state | {"subset": np.unpackbits(packed, count=size).view(np.bool_)}
@@ -155,11 +155,11 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """Upper bound minus acceptance: how far the plan can be from optimal."""
+        """Optimality gap: upper bound minus acceptance."""
         return self.upper_bound - self.acceptance
 
     def __repr__(self) -> str:
-        """Say what `str` says, as an object's name."""
+        """Return the certificate in one line."""
         return f"<Solution by {self}>"
 
     def _repr_html_(self) -> str:
@@ -168,7 +168,7 @@ class Solution:
             "acceptance": f"{self.acceptance:.9f}",
             "upper bound": f"{self.upper_bound:.9f} (gap {self.gap:.1e})",
             "marginal error": f"{self.marginal_error:.1e} ({self.marginal_method})",
-            "time": f"{_times(self.timings)}, and {self.timings.load:.2g} s to load",
+            "time": f"{_times(self.timings)}; loading {self.timings.load:.2g} s",
         }
         if self.message:
             entries["message"] = self.message
@@ -176,14 +176,14 @@ class Solution:
         return html_table(title, entries) + html_bar(self.acceptance, self.upper_bound)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate in what JSON holds, as `otlp solve --json` writes it.
+        """Return the certificate as JSON-compatible data, as `otlp solve --json` writes it.
 
         Returns
         -------
         dict
-            The attributes and the gap by name, without the plan: enumerations by their names, the
-            subset as a list of tokens (of V, which is the problem's), the timings as ``"seconds"``
-            with their sums, and where there is no interval the acceptance twice.
+            The attributes except the plan, and the gap: enumerations as their names, the subset as
+            a list of tokens, the timings as ``"seconds"`` with their sums, and, if there is no
+            interval, the acceptance twice.
 
         Examples
         --------
@@ -211,12 +211,12 @@ class Solution:
         }
 
     def __str__(self) -> str:
-        """Summarise the certificate in one line."""
+        """Return the certificate in one line."""
         return (
             f"{self.solver}: {self.guarantee.name}, acceptance {self.acceptance:.9f}, "
             f"gap {self.gap:.1e}, marginal error {self.marginal_error:.1e} "
             f"({self.marginal_method}), {_times(self.timings)}, {self.status.name}"
-            + (f", {1e3 * self.timings.load:.0f} ms to load" if self.timings.load > 0.001 else "")
+            + (f", loading {1e3 * self.timings.load:.0f} ms" if self.timings.load > 0.001 else "")
         )
 
 
@@ -230,7 +230,7 @@ class SolveError(OTLPError, RuntimeError):
     Attributes
     ----------
     solution : Solution
-        What the solver returned: `solution.status` says why it stopped.
+        Solution of the solver; `solution.status` is the reason why it stopped.
 
     Examples
     --------

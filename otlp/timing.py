@@ -1,4 +1,4 @@
-"""Where the time of a solve goes, and when it is over."""
+"""Timings and deadlines of a solve."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from threading import Timer
 from time import perf_counter
 from typing import Any
 
-# Of the thread's own context, so that what lies many calls below a solver can keep its limit.
+# Context variables, so that functions deep inside a solver can check the deadline of their thread.
 _deadline: ContextVar[tuple[float, float]] = ContextVar("deadline", default=(inf, inf))
 _loading: ContextVar[float] = ContextVar("loading", default=0.0)
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 SILENCE = 2.0
-"""Seconds of loading that nothing is said of."""
+"""Loading time in seconds after which a warning is logged."""
 
 LOGGER = logging.getLogger("otlp")
-"""Its warnings are on standard error, unless the program that runs says otherwise."""
+"""Logger of the library; by default, its warnings go to standard error."""
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """Let `checkpoint` raise, inside the block and in this thread, once the seconds are over.
+    """Set a deadline for the block: after `seconds`, `checkpoint` raises in this thread.
 
-    An earlier deadline around the block holds inside it, too.
+    An earlier deadline of an enclosing block also applies.
     """
     own = (inf, inf) if seconds is None else (perf_counter() + seconds, seconds)
     token = _deadline.set(min(own, _deadline.get()))
@@ -43,15 +43,15 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Put the deadline off by the time that the block takes, and let stopwatches set it apart.
+    """Extend the deadline by the duration of the block; stopwatches report it as `load`.
 
-    Once it has taken `SILENCE` seconds in all, `say_once` says so.  A block inside is part of the
-    one around it.
+    After a total of `SILENCE` seconds, `warn_once` logs a warning.  A nested block counts as part
+    of the outer block.
     """
     if _inside.get():
         yield
         return
-    waiting = Timer(max(0.0, SILENCE - _loading.get()), say_once)
+    waiting = Timer(max(0.0, SILENCE - _loading.get()), warn_once)
     waiting.daemon = True
     waiting.start()
     start, token = perf_counter(), _inside.set(True)
@@ -67,29 +67,29 @@ def loading() -> Iterator[None]:
 
 
 @cache
-def say_once() -> None:
-    """Say why nothing comes yet, once a process; a reader turns it off as the words say."""
+def warn_once() -> None:
+    """Log the reason for the delay, once per process; the message contains how to disable it."""
     LOGGER.warning(
-        "otlp is loading its kernels: some seconds a process, and 20 to 40 more where they are "
-        "compiled, once a machine. It is in no time that is reported. (Silence: "
-        "logging.getLogger('otlp').setLevel('ERROR'))"
+        "otlp is loading its compiled kernels (a few seconds per process; 10 to 30 s more to "
+        "compile them, once per machine). Reported times do not include this. To disable this "
+        "message: logging.getLogger('otlp').setLevel('ERROR')"
     )
 
 
 def loaded(module: str) -> Any:
-    """Import a module where it is first used, as `loading`, and return it."""
-    # also what is there is imported: another thread may still be at it
+    """Import a module at its first use, inside `loading`, and return it."""
+    # Import also if the module is in `sys.modules`, since another thread may still be loading it.
     with nullcontext() if module in modules else loading():
         return import_module(module)
 
 
 def seconds_left() -> float:
-    """Seconds up to the deadline; infinite where there is none."""
+    """Return the seconds until the deadline; infinity if there is none."""
     return _deadline.get()[0] - perf_counter()
 
 
 def checkpoint() -> None:
-    """Stop here if the deadline has passed; between the pieces of a long computation.
+    """Raise TimeoutError if the deadline has passed; call this between steps of a computation.
 
     Raises
     ------
@@ -102,26 +102,27 @@ def checkpoint() -> None:
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds spent in each part of a solve: the solver's, the verifier's, and loading.
+    """Seconds spent in each part of a solve: solver, verifier and loading.
 
     Attributes
     ----------
     reduce : float
-        The solver's reductions: the tokens that can be drafted, merging of tuples, subset
-        selection, outer residuals; zero for a rule that has none.
+        Reductions of the solver: support, merging of tuples, subset selection, outer residuals;
+        zero for a rule without reductions.
     build : float
-        Writing a network or a linear program for the solver's engine.
+        Construction of a network or a linear program for the solver's engine.
     solve : float
-        The solver's engine or numerical core, and whatever is no other part.
+        Engine or numerical core of the solver, and everything not in another part.
     recover : float
-        From the engine's answer back to a plan.
+        Construction of the plan from the engine's answer.
     marginals : float
-        The verifier's sums: acceptance and output distribution, from the plan.
+        Sums of the verifier: acceptance and output distribution of the plan.
     bound : float
-        The verifier's dual bound: that of the solver's subset, or its own search for one.
+        Dual bound of the verifier: from the solver's subset, or with its own search for a subset.
     load : float
-        Loading kernels and engines at their first call in a process, or compiling kernels at the
-        very first; in no sum, and zero from the second solve of a kind on.
+        Loading of kernels and engines at their first call in a process, or compilation of kernels
+        at their first call on a machine; not part of the sums, and zero from the second solve of
+        the same type on.
 
     Examples
     --------
@@ -142,12 +143,12 @@ class Timings:
 
     @property
     def plan(self) -> float:
-        """Seconds of the solver, without the certificate: what a plan by itself would take."""
+        """Seconds to compute the plan, without the certificate."""
         return self.reduce + self.build + self.solve + self.recover
 
     @property
     def total(self) -> float:
-        """Seconds of the plan and of its certificate, without `load`."""
+        """Seconds to compute the plan and its certificate, without `load`."""
         return self.plan + self.marginals + self.bound
 
     def to_dict(self) -> dict[str, float]:
@@ -159,7 +160,7 @@ PARTS = tuple(field.name for field in fields(Timings))
 
 
 class Stopwatch:
-    """Charges the time of a solve to its parts."""
+    """Stopwatch that assigns the time of a solve to its parts."""
 
     def __init__(self) -> None:
         self._last, self._loaded = perf_counter(), _loading.get()

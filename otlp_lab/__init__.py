@@ -1,12 +1,12 @@
-"""The laboratory: experiments around the library, with no promise but honesty.
+"""Experiments around the library, without stability guarantees.
 
-What stands here measures, tries and compares: names, formats and commands may change or go with any
-version.  Nothing outside imports it; its commands are ``otlp lab ...``.
+Names, formats and commands may change or be removed with any version.  The library does not import
+this package; its commands are ``otlp lab ...``.
 
-- `design`: which tree to draft for a budget of nodes; `tuning`: which setting decodes fastest.
-- `engines`, `servers`: audits of other people's verifiers, and of texts of running servers.
-- `list_sampling`, `one_stream`, `cascade_baselines`: what others do, to be compared with.
-- `frequent_drafts`: what writes drafts such as `smollm2-draft`.
-- `laws`: laws of our rules on larger models than `round_law` lists, and the LP of a drafting.
-- `generation`: the hook of transformers' ``generate``.
+- `design`: draft trees for a node budget; `tuning`: the fastest setting for a pair of models.
+- `engines`, `servers`: audits of verifiers of inference engines and of texts of running servers.
+- `list_sampling`, `one_stream`, `cascade_baselines`: published methods for comparison.
+- `frequent_drafts`: writing of draft models such as `smollm2-draft`.
+- `laws`: laws of rounds on models too large for `round_law`, and the LP of a drafting.
+- `generation`: ``custom_generate`` for transformers' ``generate``.
 """

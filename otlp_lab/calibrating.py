@@ -1,4 +1,4 @@
-"""Fit what the noise tells: races of a draft and its target, and the chances of candidates."""
+"""Calibration of shared noise: Gumbel races of draft and target, and candidate probabilities."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from otlp.numerics.exponentials import Seed, check_seed, noise_row
 from otlp.numerics.top_tokens import top_tokens
 
 NARROWEST, WIDEST = 0.01, 100.0
-"""Of the scale."""
+"""Bounds of the fitted scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Races:
-    """What the best candidates of races were, and which of them the target drew.
+    """Best candidates of races and the target's draws.
 
     Attributes
     ----------
     scores : ndarray, shape (m, R)
-        T (log q + G) of the best candidates, best first, the best's being 0; minus infinity where
-        there are fewer.
+        Scores T (log q + G) of the best candidates in descending order, shifted so that the best
+        score is 0; minus infinity if there are fewer than R candidates.
     winners : ndarray of int64, shape (m,)
-        Rank of the target's draw among them, from 0; R if it is none of them.
+        Rank of the target's draw among the candidates, from 0; R if it is not a candidate.
     """
 
     scores: FloatArray
@@ -36,19 +36,19 @@ class Races:
 
     @property
     def ranks(self) -> FloatArray:
-        """How often the target drew each rank, shape (R,)."""
+        """Share of races in which the target drew each rank, shape (R,)."""
         counts = np.bincount(self.winners, minlength=self.scores.shape[1] + 1)
         return counts[:-1] / self.winners.size
 
     def loss(self, scale: float) -> float:
-        """Minus the mean log likelihood of the draws that are candidates."""
+        """Return minus the mean log likelihood of the draws that are candidates."""
         found = self.winners < self.scores.shape[1]
         scaled = self.scores[found] / scale
         drawn = np.take_along_axis(scaled, self.winners[found, None], axis=1)[:, 0]
         return float(np.mean(np.log(np.exp(scaled).sum(axis=1)) - drawn))
 
     def calibration(self, target: str = "", draft: str = "") -> Calibration:
-        """The likeliest calibration, under the names of the models.
+        """Return the maximum-likelihood calibration, with the names of the models.
 
         Raises
         ------
@@ -58,7 +58,7 @@ class Races:
         from scipy.optimize import minimize_scalar
 
         if not self.ranks.sum():
-            raise InvalidInputError("the target never drew a candidate of the draft's")
+            raise InvalidInputError("the target never drew one of the draft's candidates")
         bounds = np.log([NARROWEST, WIDEST])
         best = minimize_scalar(lambda x: self.loss(np.exp(x)), bounds=bounds, method="bounded")
         unknown = float(np.mean(self.winners == self.scores.shape[1]))
@@ -71,26 +71,26 @@ def race(
     seed: Seed,
     races: int = 1,
 ) -> Races:
-    """Let draft and target race on rows, with noise of their own for each.
+    """Run Gumbel races of draft and target with shared noise, independent for each race.
 
     Parameters
     ----------
     rows : iterable of (p, q)
-        The target's and the draft's distributions at one temperature, each of shape (V,).
+        Distributions of target and draft at the same temperature, each of shape (V,).
     temperature : float
-        That one.
+        Temperature of `rows`.
     seed : int or sequence of int
     races : int
-        On each row.
+        Number of races per row.
 
     Raises
     ------
     InvalidInputError
-        If there is no row, or a number is out of its range.
+        If `rows` is empty, or a number is out of range.
 
     Notes
     -----
-    O(V) a race.
+    O(V) per race.
 
     Examples
     --------
@@ -118,14 +118,14 @@ def race(
             scores.append(row)
             winners.append(int(at[0]) if at.size else MOST_RANKS)
     if not winners:
-        raise InvalidInputError("there is no row to race on: give at least one")
+        raise InvalidInputError("rows must not be empty: give at least one")
     return Races(np.array(scores), np.array(winners))
 
 
-def together(found: Iterable[Races]) -> Races:
-    """All races of several, such as of several temperatures."""
-    every = list(found)
+def concatenate(parts: Iterable[Races]) -> Races:
+    """Concatenate races, such as those of several temperatures."""
+    races = list(parts)
     return Races(
-        np.concatenate([one.scores for one in every]),
-        np.concatenate([one.winners for one in every]),
+        np.concatenate([one.scores for one in races]),
+        np.concatenate([one.winners for one in races]),
     )

@@ -1,4 +1,4 @@
-"""What speculative cascades are held against, as published: cascades a call at a time, and BiLD.
+"""Published baselines of speculative cascades: sequential cascades and BiLD.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding: Eq. 1, Algorithms 2 and 3,
 Appendix E.5; the last is Kim et al. 2023, Speculative Decoding with Big Little Decoder.
@@ -19,21 +19,21 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 Choose = Callable[[FloatArray], int]
-"""From a distribution to a token: ``chooser.choose`` of a `Chooser` samples, `numpy.argmax` is
-greedy decoding.  Greedily a rule is to be its limit, ``rule.greedy()``, and the models keep a
-positive temperature, which the rule sees."""
+"""Maps a distribution to a token: ``chooser.choose`` of a `Chooser` for sampling, `numpy.argmax`
+for greedy decoding.  For greedy decoding pass the limit of a rule, ``rule.greedy()``, and models
+with a positive temperature, because the rule uses their distributions."""
 
 
 @dataclass(frozen=True, eq=False)
 class CascadeRun:
-    """What a cascade wrote, and what it asked for.
+    """Text and model calls of a cascade.
 
     Attributes
     ----------
     tokens : ndarray of int64, shape (T,)
         The text after the context.
     deferrals : int
-        How many of them the target chose.
+        Number of tokens chosen by the target.
     draft_calls, target_calls : int
         Calls of each model.
     """
@@ -47,11 +47,11 @@ class CascadeRun:
 def sequential_cascade(
     draft: Model, target: Model, rule: Rule, context: Sequence[int], tokens: int, choose: Choose
 ) -> CascadeRun:
-    """Write a text token by token, each from the model that a rule chooses.
+    """Decode token by token, each token from the model selected by a deferral rule.
 
-    With `Chow` or `ChowLog` the target is called only where the rule defers (Algorithm 2,
-    TokenCascade).  All other rules look at p before they decide, at every token (Algorithm 3,
-    OracleCascade): they show what deferral could give, not what it costs.
+    With `Chow` or `ChowLog` the target is called only if the rule defers (Algorithm 2,
+    TokenCascade).  All other rules use p at every token before they decide (Algorithm 3,
+    OracleCascade): they measure the possible quality of deferral, not its cost.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def sequential_cascade(
     rule : Rule
     context : sequence of int
     tokens : int
-        How many to write.
+        Number of tokens to decode.
     choose : callable
         See `Choose`.
 
@@ -89,16 +89,16 @@ def sequential_cascade(
 def sequence_cascade(
     draft: Model, target: Model, alpha: float, context: Sequence[int], tokens: int, choose: Choose
 ) -> CascadeRun:
-    """Let the draft write a response; where q(response) < 1 - alpha the target writes another.
+    """Decode a response from the draft, and from the target if q(response) < 1 - alpha.
 
-    Chow's rule for sequences (Eq. 1).  The law of a response y is q(y) [q(y) >= 1 - alpha] +
-    p(y) q(defer).
+    This is Chow's rule for sequences (Eq. 1).  The distribution of a response y is
+    q(y) [q(y) >= 1 - alpha] + p(y) q(defer).
 
     Parameters
     ----------
     draft, target : Model
     alpha : float
-        In [0, 1]; 1 never defers.
+        Threshold in [0, 1]; 1 never defers.
     context : sequence of int
     tokens : int
         Length of a response.
@@ -108,7 +108,7 @@ def sequence_cascade(
     Raises
     ------
     InvalidInputError
-        If the vocabularies differ, or a number is out of its range.
+        If the vocabularies differ, or a number is out of range.
     """
     number(alpha, "the threshold alpha", 0.0, 1.0)
     _begin(draft, target, context, tokens, choose)
@@ -127,30 +127,31 @@ def big_little_decoding(
     tokens: int,
     choose: Choose,
 ) -> CascadeRun:
-    """Write a text by BiLD as published: fall back to the target, roll back to where it differs.
+    """Decode by BiLD as published, with fallback to the target and rollback.
 
-    The draft writes until it is unsure, or has written `most` tokens.  One call of the target then
-    scores them all; the text is cut before the first token where ``rule.rollback`` defers, whatever
-    the token is, and the target chooses the next one.  Where the text ends before the draft is
-    unsure, its last tokens are not verified.  With a rollback that never defers it is the cascade
-    of Appendix E.1, whose draft may write `most` tokens between two calls.
+    The draft decodes until it is unsure or has decoded `most` tokens.  One call of the target then
+    scores these tokens.  The text is cut before the first position where ``rule.rollback`` defers,
+    independently of the token at this position, and the target chooses the next token.  If the text
+    ends before the draft is unsure, its last tokens are not verified.  With a rollback that never
+    defers this is the cascade of Appendix E.1, whose draft may decode `most` tokens between two
+    target calls.
 
     Parameters
     ----------
     draft, target : Model
     rule : BigLittle
     most : int
-        Tokens of a window, gamma, at least 1; the paper takes 10.
+        Maximum number of tokens gamma of a window, at least 1; the paper uses 10.
     context : sequence of int
     tokens : int
-        How many to write.
+        Number of tokens to decode.
     choose : callable
         See `Choose`.
 
     Raises
     ------
     InvalidInputError
-        If the vocabularies differ, the rule is another, or a number is out of its range.
+        If the vocabularies differ, `rule` is not a BigLittle, or a number is out of range.
     """
     is_a(rule, BigLittle, "rule")
     whole_number(most, "the window, most,")
@@ -187,10 +188,12 @@ def _begin(
     check_pair(draft, target)
     whole_number(tokens, "tokens", 0)
     if not callable(choose):
-        raise InvalidInputError(f"choose is {choose!r:.60}: give chooser.choose, or numpy.argmax")
-    given = token_ids(context, "context", target.vocab_size)
+        raise InvalidInputError(
+            f"choose must be chooser.choose or numpy.argmax; got {choose!r:.60}"
+        )
+    prompt = token_ids(context, "context", target.vocab_size)
     for model in (draft, target):
-        model.start(given)
+        model.start(prompt)
 
 
 def _next(model: Model) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Writing drafts that share their target's embedding; `otlp.decode.models` reads them."""
+"""Writing of draft models that share their target's embedding; `otlp.decode.models` reads them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from otlp.decode.models.huggingface import HuggingFaceModel
 def write_frequent_draft(
     folder: Path, config: LlamaConfig, tensors: dict[str, Tensor], target: HuggingFaceModel
 ) -> None:
-    """Write a draft for a target in bfloat16.
+    """Write a draft model for a target in bfloat16.
 
     Parameters
     ----------
     folder : Path
     config : LlamaConfig
-        Of the layers; its vocabulary and its width are the target's.
+        Configuration of the layers, with the target's vocabulary and width.
     tensors : dict of Tensor
         The layers and the last norm, named as in `LlamaModel`; `kept`, shape (K,), the tokens of
-        the head; `back`, shape (width, width): the head's weight is the embedding of `kept`
-        times it.
+        the head; `back`, shape (width, width).  The weight of the head is the embedding of `kept`
+        times `back`.
     target : HuggingFaceModel
     """
     folder.mkdir(parents=True, exist_ok=True)
-    said = config.to_dict() | {
+    fields = config.to_dict() | {
         "model_type": KIND,
         "target": target.name,
         "tokenizer_sha256": target.tokenizer and tokenizer_hash(target.tokenizer),
     }
-    (folder / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     stored = {
         name: (tensor.int() if name == "kept" else tensor.bfloat16()).contiguous()
         for name, tensor in tensors.items()

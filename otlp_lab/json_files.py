@@ -1,4 +1,4 @@
-"""Small values that are kept as JSON files: what says which format they are, and how they fail."""
+"""JSON files of dataclasses with a format name."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ Value = TypeVar("Value")
 
 
 def to_json(value: Any, kind: str) -> str:
-    """Write a dataclass as JSON, with the name of its format."""
+    """Return a dataclass as JSON text, with the name of its format."""
     return json.dumps({"format": kind, **asdict(value)}, indent=1) + "\n"
 
 
 def from_json(text: str, kind: str, make: Callable[[dict[str, Any]], Value], refusal: str) -> Value:
-    """Read what `to_json` wrote.
+    """Parse the output of `to_json`.
 
     Parameters
     ----------
     text : str
     kind : str
-        The name of the format.
+        Name of the format.
     make : callable
-        From the entries to the value.
+        Maps the dict of entries to the value.
     refusal : str
-        What to say of something else, with a place for the ``{reason}``.
+        Error message for other text, with a placeholder ``{reason}``.
 
     Raises
     ------
     InvalidInputError
-        If it is something else, or a value is out of its range.
+        If `text` has another format, or a value is out of range.
     """
     try:
         found = json.loads(text)
-        is_a(found, dict, "what was read")
+        is_a(found, dict, "the content")
         if found.pop("format", None) != kind:
             raise KeyError("format")
         return make(found)
@@ -52,12 +52,12 @@ def from_json(text: str, kind: str, make: Callable[[dict[str, Any]], Value], ref
 
 
 def read_as(read: Callable[[str], Value], path: str | os.PathLike[str]) -> Value:
-    """Read a text file, without the byte order mark that it may begin with, by a function.
+    """Read a text file without its byte order mark, and parse it with `read`.
 
     Raises
     ------
     InvalidInputError
-        If it cannot be read, or is not what the function reads; names the file.
+        If the file cannot be read, or `read` rejects its text; the message names the file.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")

@@ -1,4 +1,4 @@
-"""Gumbel-max list sampling: drafts and target race over one stream of exponential variables."""
+"""Gumbel-max list sampling: drafts and target share one stream of exponential variables."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification, follow
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
-from otlp.errors import Capability, SizeLimitError
+from otlp.errors import SizeLimitError
 
 MOST_TERMS = 10_000_000
-"""Products of exponentials, V^n, that are integrated at a node with n drawn children."""
+"""Maximum number of products of exponentials, V^n, integrated at a node with n drawn children."""
 
 LARGEST_RATIO = 1e300
-"""Of p to q; beyond that a draft's token is the target's as good as always."""
+"""Cap of p / q: a draft token with a larger ratio is the target's token almost surely."""
 
 
 def race_conditional(p: FloatArray, q: FloatArray, drawn: IntArray) -> FloatArray:
-    """Law of the target's winner, given the drafts' winners, shape (V,).
+    """Compute the distribution of the target's token given the draft tokens, shape (V,).
 
-    With S_ik independent and exponential of mean 1, draft k is the token with the least S_ik / q_i,
-    and the target takes that with the least min_k S_ik / p_i: so each draft follows q, the target
-    p, and they often agree.
+    Let S_ik be independent exponential variables of mean 1.  Draft k is the token i with the
+    smallest S_ik / q_i, and the target's token has the smallest min_k S_ik / p_i.  So each draft
+    has the distribution q, the target's token has p, and they often agree.
 
     Parameters
     ----------
     p, q : ndarray, shape (V,)
-        The target's and the draft's distribution.
+        Distributions of target and draft.
     drawn : ndarray of int64, shape (n,)
-        The drafts' winners, each with q > 0.
+        Draft tokens, each with q > 0.
 
     Raises
     ------
@@ -43,15 +44,15 @@ def race_conditional(p: FloatArray, q: FloatArray, drawn: IntArray) -> FloatArra
 
     Notes
     -----
-    Sort the tokens by r = p/q, and let A_j be the draft's mass of the first j, and
-    c_j = sum of max(q r_j, p).  That draft k wins with x and nothing in its list comes before the
-    target's time t has the probability
+    Sort the tokens by r = p/q.  Let A_j be the sum of q over the first j tokens, and c_j the sum
+    over all tokens of max(q r_j, p).  The probability that draft k is x and that no token of its
+    list precedes the target's time t is
 
-        G_x(t) = q_x sum over j from x on of (exp(-t c_j) - exp(-t c_(j+1))) / A_j,
+        G_x(t) = q_x sum over j >= x of (exp(-t c_j) - exp(-t c_(j+1))) / A_j.
 
-    its part in which token y is in front of the target's race at t the same sum over j from x to
-    before y, and exp(-t c_x) for y = x.  The law is the integral over t of p_y times the sum over
-    drafts of that part, times the G of the other drafts: sums of exponentials, O(V^n).
+    The part in which token y is first in the target's race at t is the same sum over x <= j < y,
+    and exp(-t c_x) for y = x.  The distribution is the integral over t of p_y times the sum over
+    drafts of this part times the G of the other drafts: sums of exponentials, O(V^n).
     """
     order = np.flatnonzero(q)
     with np.errstate(over="ignore"):
@@ -61,18 +62,18 @@ def race_conditional(p: FloatArray, q: FloatArray, drawn: IntArray) -> FloatArra
     size, drafts = order.size, drawn.size
     if float(size) ** drafts > MOST_TERMS:
         raise SizeLimitError(
-            f"list sampling would add up {float(size) ** drafts:,.0f} terms, {size} tokens for "
-            f"each of {drafts} drafts, more than the limit of {MOST_TERMS:,}: draft fewer paths, "
-            "or decode with otlp_lab.one_stream.list_decoding, which draws the stream itself"
+            f"list sampling needs {float(size) ** drafts:,.0f} terms ({size} tokens for each of "
+            f"{drafts} drafts), more than the limit of {MOST_TERMS:,}: draft fewer paths, or use "
+            "otlp_lab.one_stream.list_decoding, which samples the stream"
         )
     rank = np.full(p.size, size)
     rank[order] = np.arange(size)
     before = np.cumsum(q[order])
-    # where the ratio was cut off, p is the larger one
+    # If the ratio was capped, p is the larger of q r and p.
     counted = ratios < LARGEST_RATIO
     faster, slower = np.cumsum(np.where(counted, [q[order], p[order]], 0.0), axis=1)
     rates = ratios * faster + (p.sum() - slower)
-    # with G_x / q_x as coefficients of exp(-t c_j)
+    # Coefficients of exp(-t c_j) in G_x / q_x.
     steps = 1.0 / before
     wins = np.zeros((drafts, size))
     for at, x in enumerate(rank[drawn].tolist()):
@@ -97,12 +98,13 @@ def race_conditional(p: FloatArray, q: FloatArray, drawn: IntArray) -> FloatArra
 
 @dataclass(frozen=True)
 class ListSampling(Verification):
-    """Go down the tree by the law of the target's winner, given the drafts' winners.
+    """Verification by Gumbel-max list sampling, with the random stream integrated out.
 
-    Source: Rowan, Phan and Khisti 2025, Gumbel-max list sampling (arXiv:2506.05632), at each node
-    the coupling of those drafts that share the accepted prefix.  No rejection, no residual.  Here
-    the stream is integrated out, so that a round can be enumerated; decoding in which text does
-    not depend on the draft, for one seed, is `otlp_lab.one_stream.list_decoding`.
+    Source: Rowan, Phan and Khisti 2025, Gumbel-max list sampling (arXiv:2506.05632).  At each node
+    the next token is drawn from its distribution given the drafts that share the accepted prefix;
+    there is no rejection and no residual.  The stream is integrated out, so a round can be
+    enumerated.  `otlp_lab.one_stream.list_decoding` decodes with the stream: for one seed its text
+    does not depend on the draft.
 
     Examples
     --------
@@ -119,18 +121,18 @@ class ListSampling(Verification):
     name: ClassVar[str] = "list-sampling"
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Take every tree of i.i.d. siblings."""
+        """Support all trees of i.i.d. siblings."""
         siblings = drafting.siblings
         if drafting.independent and (siblings is None or isinstance(siblings, IID)):
             return Capability(True)
         return Capability(
             False,
-            f"{self.name} needs siblings that are drawn i.i.d., not with {drafting.kind_name} "
-            "draws: use iid_paths, prefix_tree, or traversal",
+            f"{self.name} needs i.i.d. siblings, got {drafting.kind_name} draws: use iid_paths, "
+            "prefix_tree, or traversal",
         )
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Go down the tree; see `Verification.verify`."""
+        """Verify a tree from the root down; see `Verification.verify`."""
 
         def next_token(node: int) -> FloatArray:
             return race_conditional(targets[node], tree.distributions[node], tree.drawn(node))

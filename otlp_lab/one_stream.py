@@ -1,9 +1,9 @@
-"""Decoding in which text does not depend on the draft: one stream of random numbers for both.
+"""Decoding with one random stream for draft and target; the text does not depend on the draft.
 
-The exponential variables of `otlp_lab.list_sampling` are common random numbers, keyed by the place
-in the text: the drafts' tokens there and the target's are functions of them.  Drafting again at a
-place, after a rejection, takes the same variables, and so the text is a function of the target and
-the seed.
+The exponential variables of `otlp_lab.list_sampling` are common random numbers, keyed by the
+position in the text.  The draft tokens and the target's token at a position are functions of these
+variables.  Drafting again at a position after a rejection uses the same variables, so the text is a
+function of the target and the seed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from otlp.distribution import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class ListRun:
-    """What `list_decoding` wrote.
+    """Result of `list_decoding`.
 
     Attributes
     ----------
     tokens : ndarray of int64, shape (T,)
         The text after the context.
     target_calls : int
-        How often the target was called.
+        Number of target calls.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class ListRun:
 
 
 def race(distribution: FloatArray, times: FloatArray) -> int:
-    """Token with the least time over its probability: a sample from the distribution; O(V)."""
+    """Return the token with the smallest time / probability, a sample of the distribution; O(V)."""
     possible = np.flatnonzero(distribution)
     return int(possible[np.argmin(times[possible] / distribution[possible])])
 
@@ -58,19 +58,19 @@ def list_decoding(
     tokens: int,
     seed: int,
 ) -> ListRun:
-    """Write a text with K drafted paths, by list sampling with all K lists at every place.
+    """Decode with K drafted paths by list sampling with all K lists at every position.
 
     Parameters
     ----------
     draft, target : Model
     context : sequence of int
     paths, length : int
-        K and L.
+        Number of paths K and path length L.
     tokens : int
-        How many to write.
+        Number of tokens to decode.
     seed : int
-        Of the stream, at least 0: the text depends on it, on the target, on the context and on K,
-        and not on the draft or on L.
+        Seed of the stream, at least 0.  The text depends on the seed, the target, the context and
+        K, and not on the draft or L.
 
     Returns
     -------
@@ -79,12 +79,12 @@ def list_decoding(
     Raises
     ------
     InvalidInputError
-        If the vocabularies differ, or a number is out of its range.
+        If the vocabularies differ, or a number is out of range.
 
     Notes
     -----
-    The form of Rowan, Phan and Khisti 2025 (arXiv:2506.05632) in which the target's race is over
-    the lists of all K paths, those that left the text included.  O(K V) a drafted token.
+    This is the variant of Rowan, Phan and Khisti 2025 (arXiv:2506.05632) in which the target's race
+    is over the lists of all K paths, including rejected paths.  O(K V) per drafted token.
 
     Examples
     --------
@@ -102,9 +102,9 @@ def list_decoding(
     for value, what in ((paths, "paths"), (length, "length"), (tokens, "tokens")):
         whole_number(value, what)
     whole_number(seed, "seed", 0)
-    given = token_ids(context, "context", target.vocab_size)
+    prompt = token_ids(context, "context", target.vocab_size)
     for model in (draft, target):
-        model.start(given)
+        model.start(prompt)
 
     def times(place: int) -> FloatArray:
         rng = np.random.default_rng([seed, place])
@@ -131,12 +131,12 @@ def list_decoding(
 
 
 def _paths(draft: Model, stream: Sequence[FloatArray], paths: int) -> TokenTree:
-    """The tree of K paths, each the winners of its own lists."""
+    """Return the tree of K paths; each path consists of the winners of its own lists."""
     tokens, parents, ends = [-1], [-1], [0] * paths
     for times in stream:
-        so_far = TokenTree(np.array(tokens), np.array(parents))
-        asked = sorted(set(ends))
-        laws = dict(zip(asked, draft.distributions(so_far, np.array(asked)), strict=True))
+        tree = TokenTree(np.array(tokens), np.array(parents))
+        nodes = sorted(set(ends))
+        laws = dict(zip(nodes, draft.distributions(tree, np.array(nodes)), strict=True))
         made: dict[tuple[int, int], int] = {}
         for path, end in enumerate(ends):
             token = race(laws[end], times[path])

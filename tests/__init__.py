@@ -1,1 +1,1 @@
-"""Tests; `tests.instances` holds the problems and the checker that they share."""
+"""Tests; `tests.instances` contains shared problems and a checker."""

@@ -1,8 +1,8 @@
-"""Hypothesis draws the same examples in every run of one version of a test; one thread a process.
+"""Shared fixtures, Hypothesis profiles and test selection.
 
-So what passes here passes in CI. `pytest --hypothesis-profile=explore` draws new ones, and `long`
-many. Problems here are small: a second thread of PyTorch's would only spin, and
-the processes of `pytest -n` would wait for each other's.
+By default, Hypothesis draws the same examples in every run, so that local runs and CI agree.
+`pytest --hypothesis-profile=explore` draws new examples, and `long` draws many.  PyTorch uses one
+thread per process: the problems are small, and more threads would compete with `pytest -n`.
 """
 
 import os
@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ("tests.left_out", "tests.not_again")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
-os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is, by whichever test is first
-# How long an example takes says nothing about whether it is right.
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, by any test
+# Slow examples must not fail: these tests do not measure time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 untimed = settings.get_profile("untimed")
 settings.register_profile("repeatable", untimed, derandomize=True, max_examples=50)
@@ -31,39 +31,60 @@ CORE = (
 )
 
 
-def of_core(path: Path) -> bool:
-    """Whether a file of tests lies in a folder of the core."""
-    return path.relative_to(TESTS).as_posix().replace("/test_", "/").startswith(CORE)
+def in_core(path: Path) -> bool:
+    """Return whether a test file is in a folder of the core."""
+    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+    return name.replace("/test_", "/").startswith(CORE)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of processes: none for named files, otherwise one per core.
+
+    Each process starts with its own part of the suite, so that two processes rarely compile the
+    same kernel.
+    """
+    if config.args_source is config.ArgsSource.ARGS and any(".py" in name for name in config.args):
+        config.option.dist = "no"
+        return 0
+    config.option.dist = "worksteal"
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only the core or the slow are asked for, import nothing else: PyTorch takes seconds."""
+    """Skip other files if only core or slow tests are selected: importing PyTorch takes seconds."""
     if not collection_path.is_file():
         return None
     asked = config.option.markexpr
-    other = asked == "core" and not of_core(collection_path)
+    other = asked == "core" and not in_core(collection_path)
     if asked in ("slow", "long") or asked.startswith("slow and"):
         other |= "slow" not in collection_path.read_text("utf-8")
     return True if other else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fast tests of the core as such, by the folder they lie in."""
+    """Add the marker core to fast tests in the folders of the core."""
     for item in items:
-        if of_core(item.path) and not item.get_closest_marker("slow"):
+        if in_core(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.core)
 
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And real calls, of rules that remember nothing; tests without it make them all."""
+    """Reduce the number of repetitions and real calls in audits."""
     monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
     monkeypatch.setattr("otlp.auditing.real_calls.CALLS", 500)
 
 
+@pytest.fixture
+def rough_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sample acceptances of own rules to a half-width of 0.02 instead of 0.002."""
+    for module in ("own_rules", "acceptances"):
+        monkeypatch.setattr(f"otlp.cli.{module}.PRECISION", 0.02)
+
+
 @pytest.fixture(scope="module")
 def trained() -> Any:
-    """Draft and target of the trained pair."""
+    """Return draft and target of the trained pair."""
     pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
     pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
     from otlp.decode.models.loading import load_pair
@@ -73,7 +94,7 @@ def trained() -> Any:
 
 @pytest.fixture(scope="session", params=["ortools", "graph-tool"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine of maximum flows; graph-tool where it can be had."""
+    """Name of each max-flow engine; skip graph-tool if it is not installed."""
     from otlp.errors import EngineNotFoundError
     from otlp.solvers.engines import graph_tool
 

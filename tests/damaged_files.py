@@ -1,4 +1,4 @@
-"""What befalls files: bytes change, stretches are lost or stand twice, and disks are full."""
+"""Damaged files: changed, lost, zeroed and duplicated bytes, and full disks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cut(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def others(content: bytes, rng: np.random.Generator) -> bytes:
-    """Some bytes are others."""
+    """Replace some bytes by random bytes."""
     damaged = np.frombuffer(content, dtype=np.uint8).copy()
     places = rng.integers(damaged.size, size=rng.integers(1, 20))
     damaged[places] = rng.integers(256, size=places.size)
@@ -32,7 +32,7 @@ def lost(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def zero(content: bytes, rng: np.random.Generator) -> bytes:
-    """A stretch is zero, as after a crash."""
+    """Set a range of bytes to zero, as after a crash."""
     at, length = rng.integers(len(content)), int(rng.integers(1, 500))
     return content[:at] + bytes(length)[: len(content) - at] + content[at + length :]
 
@@ -63,11 +63,11 @@ NOTHING = [
     b"\xff",
 ]
 NOTHING += [b"\xff\n", b"[" * 5_000, b"[" * 99_999]
-"""What is the content of no file of ours."""
+"""Contents that are not a valid file of this library."""
 
 
 def without_checks(path: Path) -> None:
-    """Rewrite a safetensors file of ours as others write it: no check sums."""
+    """Remove the checksums from a safetensors file, as in files written by other tools."""
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
@@ -79,7 +79,7 @@ def without_checks(path: Path) -> None:
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Write another header before the tensors of a safetensors file, without check sums."""
+    """Change the header of a safetensors file, and remove its checksums."""
     without_checks(path)
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
@@ -91,7 +91,7 @@ def change_header(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """The system refuses to write on, midway, as it does when the disk is full."""
+    """Limit the file size, so that writing fails midway as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""Small captures, and that two of them are the same."""
+"""Small captures, and a check that two captures are equal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bfloat16_values(logits: Any) -> Any:
 
 
 def make(target: Any, draft: Any = None, **changes: Any) -> Capture:
-    """A capture with labels; without a draft of its own, the target drafts."""
+    """Return a capture with labels; `draft` defaults to the target."""
     draft = target if draft is None else draft
     labels = {**LABELS, "synthetic": False, **changes}
     return Capture(target_logits=target, draft_logits=draft, **labels)
@@ -38,7 +38,7 @@ def make(target: Any, draft: Any = None, **changes: Any) -> Capture:
 def example(
     rows: int = 7, vocab_size: int = 5, dtype: str = "float32", seed: int = 0, **changes: Any
 ) -> Capture:
-    """Random logits; every row has a text of its own, of other length."""
+    """Return a capture with random logits and a context of different length for each row."""
     logits = np.random.default_rng(seed).normal(size=(2, rows, vocab_size)).astype(MEMORY[dtype])
     if dtype == "bfloat16":
         logits = bfloat16_values(logits)
@@ -67,7 +67,7 @@ def check_same(found: Capture, wanted: Capture) -> None:
 
 
 def save_simply(capture: Capture, path: Path) -> None:
-    """In the layout that any tool can write, whose texts are a label."""
+    """Save in the simple layout, in which the contexts are a label."""
     kinds = {
         "target_logits": "F32",
         "draft_logits": "F32",
@@ -79,20 +79,20 @@ def save_simply(capture: Capture, path: Path) -> None:
         for name, kind in kinds.items()
     }
     texts = json.dumps(capture.contexts)
-    said = {"format": "otlp-capture-1", "synthetic": "false", "contexts": texts}
-    write_tensors(path, columns, LABELS | said)
+    more = {"format": "otlp-capture-1", "synthetic": "false", "contexts": texts}
+    write_tensors(path, columns, LABELS | more)
 
 
 ROWS, V = 7, 5
-"""Of `example`, in a file."""
+"""Numbers of rows and tokens of `example`."""
 
 
 def in_file(folder: Path, capture: Capture | None = None) -> Capture:
-    """A capture whose rows stay in the file ``mine.safetensors``."""
+    """Save a capture as ``mine.safetensors`` and open it without loading its rows."""
     save(example() if capture is None else capture, folder / "mine.safetensors")
     return opened(folder / "mine.safetensors")
 
 
 def opened(path: Path) -> Capture:
-    """The rows of a file, which stay there."""
+    """Open a capture without loading its rows into memory."""
     return read_capture_file(str(path), most=0)

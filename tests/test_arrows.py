@@ -1,4 +1,4 @@
-"""The shape of the library: packages import one way, no circles, no hidden modules."""
+"""Structure of the library: imports in one direction, no cycles, no hidden modules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tests.processes import run_python
 ROOT = Path(__file__).parent.parent
 
 AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
-"""What stands around the core, and `studies` and `cli` apart: no package of the core imports it."""
+"""Packages outside the core, except `studies` and `cli`: no core package imports them."""
 
 CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
 GROUND = {
-    "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.showing", "otlp.timing",
+    "otlp.capability", "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.showing",
+    "otlp.timing",
 }  # fmt: skip
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
@@ -34,7 +35,8 @@ ARROWS = {
     "otlp.errors": set(),
     "otlp.timing": set(),
     "otlp.showing": set(),
-    "otlp.checks": {"otlp.errors"},
+    "otlp.capability": {"otlp.errors"},
+    "otlp.checks": {"otlp.capability", "otlp.errors"},
     "otlp.distribution": {"otlp.checks", "otlp.errors"},
     "otlp.numerics": GROUND,
     "otlp.drafts": GROUND | {"otlp.numerics"},
@@ -50,7 +52,7 @@ ARROWS = {
     "otlp.parallel": SOLVING | {"otlp.data"},
     "otlp.__main__": {"otlp.cli"},
     "otlp.export": SOLVING | {"otlp.data"},
-    # of auditing the names alone, for type checkers: `otlp.audit` loads it when it is asked for
+    # auditing: only names for type checkers; `otlp.audit` is loaded on first access
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.parallel"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
@@ -68,7 +70,7 @@ ARROWS = {
     | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.device", "otlp.export", "otlp.studies"}
     | {"otlp.parallel", "otlp.report", "otlp.testing"},
 }
-"""Each package, and the packages that it may import beside itself."""
+"""Each package, and the other packages that it may import."""
 
 
 def modules() -> dict[str, Path]:
@@ -84,7 +86,7 @@ MODULES = modules()
 
 @cache
 def imports(path: Path) -> set[str]:
-    """Modules of the package that a file imports, those for annotations included."""
+    """Return the package modules that a file imports, including those for annotations."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -108,7 +110,7 @@ def test_imports_follow_the_arrows() -> None:
 
 
 def test_nothing_that_kernels_depend_on_is_left_out_of_their_stamp() -> None:
-    """A kernel's file imports what the kernel names: that, and what it imports, is looked at."""
+    """The modules that a kernel's file imports, and their imports, are included."""
     kernels = {n for n, path in MODULES.items() if "@compiled" in path.read_text(encoding="utf-8")}
     reached, new = set[str](), kernels - {"otlp.numerics.compiled"}
     while new:
@@ -120,7 +122,7 @@ def test_nothing_that_kernels_depend_on_is_left_out_of_their_stamp() -> None:
 
 
 def test_nothing_outside_of_the_laboratory_imports_it() -> None:
-    """The group of its commands is loaded by name, when it is asked for."""
+    """Its command group is loaded by name on demand."""
     assert not [name for name, allowed in ARROWS.items() if "otlp_lab" in allowed]
     code = (
         "import importlib, sys\n"
@@ -210,7 +212,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 SCRIPT = "otlp.solvers.engines.engine_server"
-"""Another interpreter runs it."""
+"""Run by another interpreter."""
 
 
 def test_no_name_hides_a_module() -> None:
@@ -235,8 +237,8 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 def test_the_top_level_reads_as_a_table_of_contents() -> None:
-    beside = {"__main__.py"}  # which runs it as a program
-    assert len({path.name for path in (ROOT / "otlp").glob("*.py")} - beside) <= 10
+    beside = {"__main__.py"}  # the entry point of `python -m otlp`
+    assert len({path.name for path in (ROOT / "otlp").glob("*.py")} - beside) <= 11
 
 
 def test_optional_parts_are_not_imported_with_the_package() -> None:
@@ -255,13 +257,13 @@ def test_optional_parts_are_not_imported_with_the_package() -> None:
 
 @pytest.mark.parametrize("name", ["solvers", "reductions"])
 def test_a_link_is_no_package_of_its_own(name: str) -> None:
-    """Its classes would be second ones, which no `isinstance` of ours knows."""
+    """Its classes would be duplicates that `isinstance` does not recognise."""
     with pytest.raises(ImportError):  # a source distribution does not have it
         importlib.import_module(name)
 
 
 def test_every_package_is_found_for_the_wheel() -> None:
-    """Which is where there is an `__init__.py`."""
+    """A package needs an `__init__.py`."""
     assert not {
         path.parent for path in MODULES.values() if not (path.parent / "__init__.py").exists()
     }

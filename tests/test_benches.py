@@ -1,4 +1,4 @@
-"""Commands of bench/ that need what a test machine may not have, at small size."""
+"""Commands of bench/ that need unusual hardware or packages, at small size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BENCH = Path(__file__).parent.parent / "bench"
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Imports a script of bench/, which finds its neighbours by their names."""
+    """Import a script of bench/, which imports its neighbours by name."""
     monkeypatch.syspath_prepend(str(BENCH))
     return importlib.import_module
 
@@ -99,7 +99,7 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path, load: Callable[[str],
 
     first, later = seconds(0.005), seconds(0.01)
     assert 0.3 <= first[0] <= later[0] and 0 < first[1] <= later[1]
-    # with nothing left of the time, nothing is learned and nothing is lost
+    # Without time left, nothing is learned and nothing is lost.
     assert seconds(0.005)[1] == later[1]
 
 
@@ -127,26 +127,26 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / "instructions.py"), "--kernels", "verify"]
     command += ["--before", str(before), "--json", str(now)]
     assert subprocess.run(command, cwd=BENCH.parent).returncode == 1
-    # a verifier that looks at 4,096 tokens, and no start of Python
+    # a verifier of 4,096 tokens, without the start-up time of Python
     assert 1e5 < json.loads(now.read_text())["instructions"]["verify"] < 1e7
 
 
 @pytest.mark.slow
 def test_every_benchmark_finds_what_it_imports() -> None:
-    """In a process of its own, which takes seconds to import PyTorch and transformers."""
+    """In a separate process; importing PyTorch and transformers takes seconds."""
     pytest.importorskip("transformers")
     names = [path.stem for path in sorted(BENCH.glob("*.py"))]
-    said = run_python(
+    message = run_python(
         f"for name in {names}: print(__import__(name).__name__)",
         PYTHONPATH=f"{BENCH}:{BENCH.parent}",
     )
-    assert said.split() == names
+    assert message.split() == names
 
 
 @pytest.mark.slow
 def test_general_solvers_stop_at_their_limits() -> None:
-    said = run_python(BENCH / "general_solvers.py", "--rows", 1, "--time-limit", 0.05)
-    assert "max-flow" in said and "too long" in said and "memory_limit" in said
+    message = run_python(BENCH / "general_solvers.py", "--rows", 1, "--time-limit", 0.05)
+    assert "max-flow" in message and "too long" in message and "memory_limit" in message
 
 
 @pytest.mark.slow
@@ -154,8 +154,8 @@ def test_general_solvers_stop_at_their_limits() -> None:
 def test_engines_that_are_not_installed_stand_by_name() -> None:
     pytest.importorskip("transformers")
     options = ("--length", 1, "--vocab-size", 2, "--samples", 1000)
-    said = run_python(BENCH / "engines.py", *options)
-    rows = dict(line.split("|")[1:4:2] for line in said.splitlines()[2:])
+    message = run_python(BENCH / "engines.py", *options)
+    rows = dict(line.split("|")[1:4:2] for line in message.splitlines()[2:])
     found = {name.strip(" `"): verdict.strip() for name, verdict in rows.items()}
     assert found.keys() == ENGINES.keys()
     assert found.pop("hugging-face") == "lossless"
@@ -174,12 +174,12 @@ def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
     generator = torch.Generator().manual_seed(0)
     texts = bench.write_texts(target, prompts, generator, repeated=2, new=10, top=SIZE)
     rows = bench.as_rows(texts, chat=False)
-    # prompts padded, through a cache: what the plain forward says of the same texts
+    # Padded prompts with a cache give the logits of the plain forward pass.
     target.set_attn_implementation("eager")
     with torch.inference_mode():
         p = target(rows.tokens).logits.softmax(-1)
-    said = p[torch.arange(6)[:, None], rows.at].gather(-1, rows.ids)
-    torch.testing.assert_close(rows.mass, said, atol=1e-3, rtol=0)
+    message = p[torch.arange(6)[:, None], rows.at].gather(-1, rows.ids)
+    torch.testing.assert_close(rows.mass, message, atol=1e-3, rtol=0)
     assert (rows.tokens.gather(1, rows.at + 1) == rows.wrote).all()
     config = bench.narrow(target.config, 1, 2, 24)
     embedding = target.get_input_embeddings().weight.detach()
@@ -211,7 +211,7 @@ def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
 def test_the_first_paths_of_a_tree_are_drafted_paths(
     load: Callable[[str], Any], rule: str, paths: int, length: int
 ) -> None:
-    """Mean tokens on two paths of two tokens, cut, and on what is drafted so: by enumeration."""
+    """Mean tokens on two paths of two tokens, truncated and drafted as such, by enumeration."""
     draft, target = random_pair(2, 3, np.random.default_rng(4))
     target.start(())
     mean = 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.pages import PAGES, ROOT, SOURCES, names_a_missing_part
+from tests.pages import PAGES, ROOT, SOURCES, needs_missing_package
 
 NEEDS = {"batched.md": "torch", "tokens_a_second.md": "transformers"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -18,7 +18,7 @@ WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text(encoding="ut
 
 
 SLOW = ("audit.md", "engines.md")
-"""Dozens of audits, each with its ten thousand real calls."""
+"""Dozens of audits with ten thousand real calls each."""
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_figures_are_svg_and_captions_say_data_rows_machine_and_command() -> Non
         assert len(found) == text.count("!["), page
         for words, target, caption in found:
             assert words and target.endswith(".svg") and (page.parent / target).exists(), page
-            said = CAPTION.search(" ".join(caption.split()))
-            assert said, f"{page}: {target} needs a caption with data, rows, machine and command"
-            assert (ROOT / (said[1] or said[2] or ".")).exists(), page
+            source = CAPTION.search(" ".join(caption.split()))
+            assert source, f"{page}: {target} needs a caption with data, rows, machine and command"
+            assert (ROOT / (source[1] or source[2] or ".")).exists(), page
 
 
 def test_every_figure_is_shown_and_is_an_svg() -> None:
@@ -75,9 +75,9 @@ NO_BENCHMARKS = (
     *("capture_pair", "corpus", "distill", "kernels", "measuring", "tree_schemes"),
     *("target_texts", "train_pair"),
 )
-"""Parts of others, and what makes the trained pair."""
+"""Parts of other benchmarks, and scripts that train the trained pair."""
 OWN_TIMES = ("benchmarks.md", "global_resolution.md", "changelog.md")
-"""Pages that hold times; all others quote the first."""
+"""Pages with times; all other pages quote the first page."""
 
 
 def test_times_on_other_pages_are_those_of_the_benchmarks() -> None:
@@ -94,18 +94,18 @@ def test_times_on_other_pages_are_those_of_the_benchmarks() -> None:
 def test_every_benchmark_is_in_the_list_of_all() -> None:
     listed = set(re.findall(r"bench/[\w/]+\.py", PAGE_OF_TIMES.read_text(encoding="utf-8")))
     held = {str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py")}
-    parts = {path for path in held if "/global_resolution/" in path}  # of run_all.py
+    parts = {path for path in held if "/global_resolution/" in path}  # for run_all.py
     assert held - parts - listed == {f"bench/{name}.py" for name in NO_BENCHMARKS}
     assert listed <= held
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_docstrings(name: str) -> None:
-    """Also where the caller's `np.errstate` raises: every public name has an example."""
-    if names_a_missing_part(name):
+    """Also with `np.errstate` set to raise; every public name has an example."""
+    if needs_missing_package(name):
         pytest.skip("needs torch and transformers: pip install -e .[decode]")
     for node in ast.walk(ast.parse(SOURCES[name].read_text(encoding="utf-8"))):
-        # docstrings, and the strings below attributes; no names but those that they import
+        # Docstrings and the strings below attributes, without names other than their imports.
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             text = node.value.value
             if isinstance(text, str) and ">>> " in text:

@@ -1,4 +1,4 @@
-"""The scripts of the gallery run, and each stands on its page with its figure."""
+"""The gallery scripts run, and each is on its page with its figure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SLOW = {
     *("certified_gap", "one_row", "paths_against_lp", "published_limits"),
     *("siblings", "temperature", "top_k"),
 }
-"""Those that take a second or more."""
+"""Scripts that take a second or more."""
 LONG = "published_limits"
-"""Half a minute."""
+"""Scripts that take half a minute."""
 
 
 def marks(script: Path) -> list[pytest.MarkDecorator]:
@@ -41,7 +41,7 @@ def test_the_script_ends_in_its_figure(
 
 
 def texts(svg: ElementTree.ElementTree) -> set[str]:
-    """The words of a figure: what is written in it, but no numbers."""
+    """Return the texts of a figure without numbers."""
     found = {
         "".join(node.itertext()).strip() for node in svg.iter("{http://www.w3.org/2000/svg}text")
     }

@@ -1,4 +1,4 @@
-"""A skipped test is counted by its reason, and fails a run that may skip no other."""
+"""Skipped tests are counted by reason; with the CI option an unlisted reason fails the run."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ FILES = {
 
 
 def run(folder: Path, reason: str, *options: str) -> tuple[int, list[str]]:
-    """Exit status and lines of a run of these files."""
+    """Return exit status and output lines of a run of `FILES`."""
     for name, text in FILES.items():
         (folder / name).write_text(text.replace("REASON", reason))
     words = ["-p", "tests.left_out", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, *options, str(folder)],
         cwd=ROOT,
-        env={**os.environ, "PYTEST_ADDOPTS": ""},  # the options of the run around it
+        env={**os.environ, "PYTEST_ADDOPTS": ""},  # ignore the options of the outer run
         capture_output=True,
         text=True,
     )
     return done.returncode, done.stdout.splitlines()
 
 
-SAID = "2 tests, 1 whole file: it rains"
+LINE = "2 tests, 1 whole file: it rains"
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     status, lines = run(tmp_path, "it rains")
-    assert status == 0 and SAID in lines
+    assert status == 0 and LINE in lines
     assert any(line.startswith("1 whole file: could not import 'playwright_o") for line in lines)
 
 
 def test_and_held_to_the_list(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason='pip install -e ".[dev]"')
     status, lines = run(tmp_path, "it rains", "-n", "1", "--nothing-else-left-out")
-    assert status == 1 and f"{SAID}  <- not in the list of tests/left_out.py" in lines
+    assert status == 1 and f"{LINE}  <- not in the list of tests/left_out.py" in lines
     assert unlisted({"no files of 512 GB": Counter(test=1), "no": Counter(test=1)}) == ["no"]

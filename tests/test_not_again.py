@@ -1,4 +1,4 @@
-"""What passed elsewhere is left out by name, and nothing else."""
+"""Only tests that passed elsewhere are deselected, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of the package in other places is what pyproject.toml says."""
+"""Package data in other files agrees with pyproject.toml."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_distributions_beside_the_library_hold_their_folders(name: str) -> None:
     assert {ROOT / one.replace(".", "/") for one in listed["packages"]} == inside
     data = [one for some in listed["package-data"].values() for one in some]
     kept = {path for one in data for path in (ROOT / name).glob(one)}
-    built = {"pyproject.toml", "LICENSE", "NOTICE"}  # the wheel's own
+    built = {"pyproject.toml", "LICENSE", "NOTICE"}  # contained in the wheel
     files = {path for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix != ".py"}
     others = {path for path in files if not {"build", "__pycache__"} & set(path.parts)}
     assert {path for path in others - kept if "egg-info" not in str(path)} == {
@@ -64,7 +64,7 @@ def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
     wanted = dict(
         re.fullmatch(r"([\w-]+)(.+)", line).group(1, 2) for line in PROJECT["dependencies"]
     )
-    # conda-forge has no builds between releases, and its own name for the Python part
+    # conda-forge has no builds between releases, and another name for the Python package
     wanted["ortools-python"] = re.sub(r"^(>=\d+\.\d+).*", r"\1", wanted.pop("ortools"))
     assert asked == wanted
     assert f"- otlp = {PROJECT['scripts']['otlp']}" in text

@@ -1,4 +1,4 @@
-"""The plug-ins' own functions on a CPU, without the engines that they are for."""
+"""Functions of the plug-ins on a CPU, without their engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from otlp.testing import assert_lossless  # noqa: E402
 
 
 def vllm_rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """As vLLM calls it, the bonus token sampled before."""
+    """Call the rule as vLLM does, with the bonus token sampled before."""
     rounds, _, length = draft_tokens.shape
     torch.manual_seed(int(rng.integers(2**31)))
     target = torch.as_tensor(p)[:, 0]
@@ -54,7 +54,7 @@ def settings(temperature: list[float], **generators: Any) -> Any:
 
 @pytest.mark.slow
 def test_the_rule_is_not_rejected() -> None:
-    """G-tests at a false-alarm rate of 1e-6 each, zeros of every kind; .1 is planted and found."""
+    """G-tests with false-alarm rate 1e-6 and all kinds of zeros; a planted 0.1 is detected."""
     how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"]}
     how["settings"] = AuditSettings(20_000, max_paths=0)
     control, *found = assert_lossless(vllm_rule, DraftedPaths(1, 2), batch=1000, **how)
@@ -77,12 +77,12 @@ def test_requests_of_every_kind() -> None:
         torch.tensor([[3], [2], [1], [0]]),
         settings([0.0, 1.0, 1.0, 1.0]),
     )
-    # a point-mass target says what comes out: the arg max, one after the other
+    # A point-mass target determines the output: the arg max at each position.
     assert found.tolist() == [[1, 2, -1, -1], [2, -1, -1, -1], [3, 0, 1, -1], [2, 0, -1, -1]]
 
 
 def test_what_replaces_vllm_s_function_takes_its_arguments() -> None:
-    """In their places or by name; a synthetic mode is vLLM's own."""
+    """By position or by name; synthetic mode is passed to vLLM."""
 
     def shipped(
         draft_token_ids: Any, num_draft_tokens: Any, max_spec_len: Any, cu_num_draft_tokens: Any,
@@ -120,7 +120,7 @@ def test_a_seeded_request_repeats() -> None:
 
 
 def test_a_request_without_drafts_draws_nothing() -> None:
-    """Alone it would not come here: its text must not depend on the others'."""
+    """Its text must not depend on other requests; by itself it would not be verified here."""
     generator = torch.Generator().manual_seed(7)
     state, given = generator.get_state(), settings([1.0, 1.0], _0=generator)
     logits, ends = torch.zeros(2, 5), torch.tensor([0, 2])

@@ -1,4 +1,4 @@
-"""README and quickstart: every command works as printed, those that take minutes on less."""
+"""README and quickstart: every command works as printed; slow commands run on less data."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ LESS = {
     "sweep": "--rows 4",
     "compare": "--rows 4 --top-k 50",
     "capture": "--limit 1 --tokens 4",
-    "report": "--rows 4",
+    "report": "--rows 4 --jobs 1",
 }
-"""What makes a command of minutes one of seconds; the rest of its line stays as it is."""
+"""Replacements that shorten commands from minutes to seconds; the rest of a line is unchanged."""
 
 SLOW = {name: [pytest.mark.slow] for name in LESS if name != "compare"}
 SLOW["lab tune"] = [pytest.mark.slow, pytest.mark.long]
 
 
 def name_of(line: str) -> str:
-    """The command of a line, and that of the laboratory with its group."""
+    """Return the command of a line; laboratory commands include the group."""
     words = line.split()
     return " ".join(words[1:3]) if words[1] == "lab" else words[1]
 
@@ -50,7 +50,7 @@ def name_of(line: str) -> str:
 def test_what_is_pasted_prints_what_is_said(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without prompts; each line that comes out is a comment of the block."""
+    """Blocks have no prompts; each output line is a comment of the block."""
     assert ">>>" not in block and "\n\n\n" not in block
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "pasted", "exec"), {})
@@ -63,10 +63,11 @@ def test_the_rule_of_the_quickstart_is_judged_as_it_says(tmp_path: Path) -> None
     (tmp_path / "mine.py").write_text(RULE)
     for words, verdict in re.findall(r"^otlp audit mine.py:rule (.*?) +# (\w+):", INDEX, re.M):
         rule = f"{tmp_path / 'mine.py'}:rule"
-        said = done("audit", rule, *words.split(), status=int(verdict != "LOSSLESS"))
-        assert said.startswith(f"{verdict}:")
+        message = done("audit", rule, *words.split(), status=int(verdict != "LOSSLESS"))
+        assert message.startswith(f"{verdict}:")
 
 
+@pytest.mark.usefixtures("rough_means", "few_repetitions")
 @pytest.mark.parametrize(
     "line",
     [pytest.param(line, marks=SLOW.get(name_of(line), ())) for line in COMMANDS],
@@ -96,14 +97,16 @@ def test_the_table_of_what_is_gained_is_what_its_command_prints() -> None:
     (line,) = (line for line in COMMANDS if line.startswith("otlp compare --rows 162"))
     output = done(*shlex.split(line)[1:])
     for rule in ("naive", "recursive-rejection", "k-seq", "optimum"):
-        (said,) = re.findall(rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*\d.*$", README, re.M)
+        (message,) = re.findall(
+            rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*\d.*$", README, re.M
+        )
         row, *_ = re.findall(rf"^{rule} .*$", output, re.M)  # of the first table
         printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
-        assert re.findall(r"0\.\d{3}", said) == printed, rule
+        assert re.findall(r"0\.\d{3}", message) == printed, rule
 
 
 def test_ci_runs_the_two_commands_that_come_first() -> None:
-    """Verbatim: it takes the lines that begin so from the page."""
+    """CI reads the lines with this prefix from the page."""
     assert "grep '^pip install .* && ' README.md" in (ROOT / ".ci" / "run").read_text()
     wanted = ["pip install -e . && otlp bench", 'pip install -e ".[test]" && pytest']
     assert re.findall(r"^pip install .* && .*$", README, re.M) == wanted

@@ -1,4 +1,4 @@
-"""Every public name stands in the reference, and has an example, which test_docs.py runs."""
+"""Every public name is in the reference and has an example, which test_docs.py runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.pages import ROOT, names_a_missing_part
+from tests.pages import ROOT, needs_missing_package
 
 PUBLIC = (
     "otlp",
     "otlp.auditing",
     "otlp.batched",
+    "otlp.capability",
     "otlp.data.captures",
     "otlp.data.synthetic",
     "otlp.decode",
@@ -34,19 +35,19 @@ PUBLIC = (
     "otlp.solvers",
     "otlp.testing",
 )
-"""The modules whose `__all__` is what users import."""
+"""Modules whose `__all__` is public."""
 
 PAGES = ROOT / "docs" / "reference"
 
 
 def module(name: str) -> Any:
-    if names_a_missing_part(name):
+    if needs_missing_package(name):
         pytest.importorskip("torch", reason="needs torch: pip install -e .[torch]")
     return importlib.import_module(name)
 
 
 def find(path: str) -> Any:
-    """What stands behind a dotted path."""
+    """Return the object of a dotted path."""
     first, *rest = path.split(".")
     found = importlib.import_module(first)
     for name in rest:
@@ -62,7 +63,7 @@ def entries() -> list[str]:
 
 
 def attribute_docstring(name: str, attribute: str) -> str:
-    """The string below ``attribute = ...``, in the module or where it has it from."""
+    """Return the string below ``attribute = ...``, in the module or its source module."""
     path = Path(importlib.import_module(name).__file__ or "")
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for statement, after in zip(body, [*body[1:], ast.Pass()], strict=True):
@@ -77,7 +78,7 @@ def attribute_docstring(name: str, attribute: str) -> str:
 
 
 def docstring(name: str, attribute: str) -> str:
-    """What `help` shows of a class, a function or a module; of a value, the string below it."""
+    """Return the docstring of a class, function or module, or the string below a value."""
     thing = getattr(importlib.import_module(name), attribute)
     if isinstance(thing, type | FunctionType | ModuleType):
         return thing.__doc__ or ""
@@ -106,7 +107,7 @@ def importable(path: str) -> bool:
 def test_the_reference_names_what_there_is() -> None:
     assert len(set(entries())) == len(entries())
     for path in entries():
-        if not names_a_missing_part(path):
+        if not needs_missing_package(path):
             assert find(path) is not None
 
 

@@ -1,4 +1,4 @@
-"""What the site adds to pages: copied sessions, notebooks, names; and all of it in a browser."""
+"""Additions of the site to the pages: copied sessions, notebooks, names; all in a browser."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sessions(text: str) -> list[str]:
 
 
 def complete(lines: list[str]) -> list[str]:
-    """The statements that a prompt makes of lines typed one after the other."""
+    """Return the statements of lines typed at a prompt."""
     statements: list[str] = []
     begun: list[str] = []
     for line in lines:
@@ -65,7 +65,7 @@ def test_what_is_copied_is_what_a_prompt_takes(page: Path) -> None:
         copied = HOOKS.typed(session)
         assert ">>>" not in copied
         typed = sum(line.lstrip().startswith(">>>") for line in session.splitlines())
-        # the button drops what is behind the last character
+        # the button removes text after the last character
         assert len(complete([*copied.rstrip().split("\n"), ""])) == typed
 
 
@@ -93,10 +93,10 @@ def test_a_displayed_formula_breaks_between_its_parts() -> None:
 @pytest.mark.parametrize("script", HOOKS.GALLERY, ids=lambda path: path.stem)
 def test_a_notebook_holds_its_script_and_shows_its_figure(script: Path) -> None:
     found = json.loads(HOOKS.notebook(script))
-    said, code, shown = ("".join(cell["source"]) for cell in found["cells"])
+    printed, code, shown = ("".join(cell["source"]) for cell in found["cells"])
     assert script.read_text(encoding="utf-8").rstrip().endswith(code)
     compile(code, script.name, "exec")
-    assert f'SVG("{script.stem}.svg")' in shown and 'pip install -e ".[plot]"' in said
+    assert f'SVG("{script.stem}.svg")' in shown and 'pip install -e ".[plot]"' in printed
 
 
 def test_every_script_of_the_gallery_has_a_thumbnail() -> None:
@@ -119,7 +119,7 @@ def test_what_leads_to_a_page_is_called_what_the_page_is_called() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
-    """The site's address, and its pages."""
+    """Return the address of the site, and its pages."""
     pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
@@ -127,7 +127,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[s
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *words: object) -> None:
-            """Say nothing."""
+            """Suppress log messages."""
 
     with ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=folder)
@@ -140,7 +140,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[s
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """Chromium, playwright's own or the one that is installed."""
+    """Return Chromium, from playwright or installed on the system."""
     playing = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     with playing.sync_playwright() as play:
         found = shutil.which("chromium") or shutil.which("google-chrome")
@@ -158,10 +158,10 @@ WIDER = """() => [...document.querySelectorAll('.md-content *')]
         if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(p).overflowX)) return false;
         return true; })
     .map(e => e.outerHTML.slice(0, 120))"""
-"""Elements that reach beyond the window, and scroll in nothing."""
+"""Elements that extend beyond the window and do not scroll."""
 CUT = """() => [...document.querySelectorAll('.formula')]
     .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
-"""Displayed formulas that are wider than their place."""
+"""Displayed formulas wider than their container."""
 SOUGHT = {
     "speed-up": "tokens_a_second/",
     "speedup": "tokens_a_second/",
@@ -179,7 +179,7 @@ SOUGHT = {
     "sample_many": "reference/plans/",
     "global resolution": "global_resolution/",
 }
-"""The page that the search box finds first."""
+"""The first result of the search box."""
 
 
 @pytest.mark.slow
@@ -195,11 +195,11 @@ def test_pages_stay_in_the_window_and_every_request_is_answered(
         )
         page, failed = context.new_page(), []
         page.on("response", lambda got: got.status >= 400 and failed.append(got.url))  # type: ignore[func-returns-value]
-        page.on("console", lambda said: said.type == "error" and failed.append(said.text))  # type: ignore[func-returns-value]
+        page.on("console", lambda printed: printed.type == "error" and failed.append(printed.text))  # type: ignore[func-returns-value]
         page.on("pageerror", lambda error: failed.append(str(error)))
 
         def lost(request: Any) -> None:
-            if request.failure != "net::ERR_ABORTED":  # what the next page no longer needs
+            if request.failure != "net::ERR_ABORTED":  # not needed by the next page
                 failed.append(request.url)
 
         page.on("requestfailed", lost)

@@ -1,4 +1,4 @@
-"""What a strict type checker says of scripts outside the checkout that use the package."""
+"""Results of a strict type checker on scripts outside the checkout that use the package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ alpha, subset = otlp.optimal_acceptance(problem)
 
 
 def strictly(folder: Path, *names: str) -> str:
-    # with the settings and the cache of the checkout nothing is read twice
+    # Use the settings and the cache of the checkout, so that nothing is parsed twice.
     given = f"--config-file={ROOT / 'pyproject.toml'}", f"--cache-dir={ROOT / '.mypy_cache'}"
     command = [sys.executable, "-m", "mypy", *given, *names]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout

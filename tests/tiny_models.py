@@ -1,4 +1,4 @@
-"""Language models of many architectures, tiny and with random weights."""
+"""Tiny language models of many architectures, with random weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 SIZE = 64
-"""Vocabulary size of all of them."""
+"""Vocabulary size of all models."""
 COMMON = {
     "vocab_size": SIZE,
     "hidden_size": 32,
@@ -53,7 +53,7 @@ AT_ONCE: dict[str, dict[str, Any]] = {
     "starcoder2": LLAMA,
     "xglm": {"d_model": 32, "ffn_dim": 48, "attention_heads": 2, "num_layers": 2},
 }
-"""Architectures whose trees go through the model in one call under a mask."""
+"""Architectures that evaluate a tree in one call with an attention mask."""
 AS_PATHS: dict[str, dict[str, Any]] = {
     "bart": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 2},
     "bloom": {},
@@ -76,7 +76,7 @@ AS_PATHS: dict[str, dict[str, Any]] = {
     "mistral": {**LLAMA, "sliding_window": 6},
     "mpt": {"d_model": 32, "n_heads": 2, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 128},
 }
-"""Architectures that take a batch of paths: a window, or positions that a mask does not carry."""
+"""Architectures that evaluate a batch of paths: a window, or positions not set by a mask."""
 REFUSED: dict[str, dict[str, Any]] = {
     "falcon_mamba": {},
     "mamba": {},
@@ -86,11 +86,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     "rwkv": {"attention_hidden_size": 32},
     "xlm": {},
 }
-"""Recurrent models, models without a cache, models that are not causal."""
+"""Unsupported: recurrent models, models without a cache, and models that are not causal."""
 
 
 def tiny(kind: str, seed: int = 0, **settings: Any) -> Any:
-    """Make a model; skips where the installed transformers does not have the architecture."""
+    """Return a model; skip the test if transformers does not have the architecture."""
     torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     if kind not in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
@@ -101,19 +101,19 @@ def tiny(kind: str, seed: int = 0, **settings: Any) -> Any:
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
-            # attention that is nearly uniform would hide what it attends to
+            # Scale weights: nearly uniform attention would hide errors in the mask.
             weight.mul_(6.0 if weight.dim() > 1 else 1.0)
     return model
 
 
 def tiny_pair() -> tuple[Any, Any]:
-    """A draft and a target that `generate` decodes with, up to 64 tokens."""
+    """Return a draft and a target for `generate`, for up to 64 tokens."""
     settings = {"max_position_embeddings": 64, "tie_word_embeddings": False}
     return tiny("gpt2", 1, **settings), tiny("gpt2", 2, **settings)
 
 
 def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: Any) -> Any:
-    """What plain generate and ours give, greedily unless told otherwise."""
+    """Return the outputs of plain and own `generate`, greedy unless `options` set do_sample."""
     import torch
 
     from otlp_lab.generation import generate
@@ -122,7 +122,7 @@ def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: A
     given = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, **options}
     given["attention_mask"] = torch.ones_like(prompt) if mask is None else mask
     given = {name: value for name, value in given.items() if value is not None}
-    # the function with its arguments bound, as transformers 4.56 needs it
+    # transformers 4.56 needs a function with bound arguments
     own = partial(generate, draft_model=draft, paths=3, length=3)
     found = []
     for more in ({}, {"custom_generate": own}):

@@ -1,10 +1,10 @@
-"""Figures 1 to 4: the optimal acceptance over n and k.
+"""Figures 1 to 4: optimal acceptance over n and k.
 
     python bench/global_resolution/acceptance.py
 
-Figure 1: of i.i.d. drafts.  Figures 2 and 3: of i.i.d. against greedy drafts, the top n - 1 tokens
-and one more (Hu et al. 2025).  Figure 4: at five temperatures of the target, the draft's being 1.
-No plan is computed: subset selection gives the optimum (Theorem 3.1).
+Figure 1 is for i.i.d. drafts.  Figures 2 and 3 compare i.i.d. with greedy drafts, the top n - 1
+tokens and one more (Hu et al. 2025).  Figure 4 is for five temperatures of the target, with the
+draft at 1.  No plan is computed: subset selection yields the optimum (Theorem 3.1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = {"figure_1": 160, "figures_2_3": 80, "figure_4": 20}
 
 
 def gains(content: dict[str, Any]) -> dict[str, cases.Curves]:
-    """What i.i.d. drafts gain on greedy ones, in points."""
+    """Return the gains of i.i.d. over greedy drafts, in percentage points."""
     return {
         name: {k: [100 * (iid - greedy) for iid, greedy in pairs] for k, pairs in curves.items()}
         for name, curves in content["iid_and_greedy"].items()
@@ -34,7 +34,7 @@ def gains(content: dict[str, Any]) -> dict[str, cases.Curves]:
 
 
 def draw(name: str, content: dict[str, Any]) -> Figure:
-    """One of the figures, from what was stored."""
+    """Draw one of the figures from stored results."""
     if name == "figures_2_3":
         label = "i.i.d. minus greedy acceptance, points"
         figure = cases.draw_over_n(gains(content), COUNTS[1:], label)

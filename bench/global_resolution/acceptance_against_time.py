@@ -1,9 +1,9 @@
-"""Acceptance against time per token: every solver, one panel a (k, n).
+"""Acceptance against time per token of every solver, one panel per (k, n).
 
     python bench/global_resolution/acceptance_against_time.py
 
-Where a solver fails on a row, the row counts with what sampling from the target accepts by luck,
-the paper's own way out (Appendix R).
+A row on which a solver fails counts with the acceptance of sampling from the target, the fallback
+of the paper (Appendix R).
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ def line_up() -> list[cases.Method]:
     return methods + [cases.with_solver(label, solver) for label, solver in solvers.items()]
 
 
-def luck(problem: otlp.Problem) -> float:
-    """Chance that a token drawn from the target is among the drafts."""
+def target_sampling(problem: otlp.Problem) -> float:
+    """Return the probability that a token drawn from the target is among the drafts."""
     return float(problem.target @ problem.drafts.inclusion)
 
 
 def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, float]:
-    """Mean milliseconds, and acceptance as a share of the optimum of the same rows."""
-    taken = [
-        run.acceptance if run.solved and not math.isnan(run.acceptance) else luck(case)
+    """Return median milliseconds, and the acceptance scaled to the optimum of all rows."""
+    found = [
+        run.acceptance if run.solved and not math.isnan(run.acceptance) else target_sampling(case)
         for case, run in zip(instances, runs, strict=False)
     ]
     best = [otlp.optimal_acceptance(case) for case in instances[: len(runs)]]
-    share = float(np.sum(taken) / np.sum(best))
+    share = float(np.sum(found) / np.sum(best))
     milliseconds = 1e3 * float(np.median([run.seconds for run in runs]))
     return milliseconds, cases.mean_optimum(instances) * share
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=2.0, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
+@click.option("--budget", default=2.0, help="Seconds per method and size.")
+@click.option("--most-arcs", default=2e6, help="Maximum number of arcs of a network or LP.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     capture = builtin()
     methods = line_up()
@@ -97,7 +97,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 
 def draw(content: dict[str, Any]) -> Figure:
-    """One panel a size; what lies below the panel is drawn on its lower edge, with its number."""
+    """Draw one panel per size; points below the panel are on its lower edge, with their value."""
     points, optima = content["points"], content["optimum"]
     labels = dict.fromkeys(label for cell in points.values() for label in cell)
     figure = Figure(figsize=(7.6, 7.4))
@@ -115,7 +115,7 @@ def draw(content: dict[str, Any]) -> Figure:
             handles[label] = axes.plot(ms, height, label=label, clip_on=False, **style[label])[0]
             if height > 100 * acceptance:
                 below.setdefault(f"{100 * acceptance:.0f}", []).append(ms)
-        # one number for all points that share it; neighbours at two heights
+        # Write equal values once; neighbours alternate between two heights.
         for place, number in enumerate(sorted(below, key=lambda number: min(below[number]))):
             middle = (math.prod(below[number]) ** (1 / len(below[number])), bottom)
             above = (0, 7 + 13 * (place % 2))
@@ -124,11 +124,11 @@ def draw(content: dict[str, Any]) -> Figure:
         axes.set(xscale="log", xlim=(0.01, 3000), ylim=(bottom, top))
         axes.set_title(f"top {int(k):,} tokens, n = {n}", fontsize=10)
     for axes in panels[1]:
-        axes.set_xlabel("median ms a token")
+        axes.set_xlabel("median ms per token")
     for axes in panels[:, 0]:
         axes.set_ylabel("acceptance, percent")
     title = (
-        "dashed: the optimum; hollow: as in the paper; on the lower edge: below it, at the number"
+        "dashed: the optimum; hollow: as in the paper; on the lower edge: points below, with value"
     )
     figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=2, title=title)
     return figure

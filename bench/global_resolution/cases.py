@@ -1,4 +1,4 @@
-"""What the reproductions share: rows, ways of solving, timing, tables and files."""
+"""Common code of the reproductions: rows, methods, timing, tables and files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Before NumPy: its threads only wait for each other in problems this small, for 100 ms on a busy
-# machine.
+# Set before NumPy is imported: on small problems its threads only wait for each other, up to 100 ms
+# on a busy machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -37,7 +37,7 @@ from otlp.solution import SolveError
 from otlp.solvers import GlobalResolution, LinearProgram, Martingale, MaxFlow, Slackness
 from otlp.solvers.engines import FLOW_ENGINES, graph_tool
 from otlp.solvers.solver import Solver
-from otlp.studies.attempt import settled
+from otlp.studies.attempt import without_compiling
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.style import LOOK, look
 from otlp.studies.sweep import Grid, sweep
@@ -47,7 +47,7 @@ FIGURES = REPOSITORY / "docs" / "figures"
 RESULTS = Path(__file__).parent / "results"
 
 PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
-"""What the paper reports: milliseconds and success rates of Tables 1 and 3 by (k, n), Table 2."""
+"""Results of the paper: milliseconds and success rates of Tables 1 and 3 by (k, n), Table 2."""
 
 console = PlainConsole(width=172, highlight=False)
 rcParams.update({**LOOK, "figure.constrained_layout.use": True})
@@ -59,11 +59,11 @@ SAME = {
     "global resolution as published": "global-resolution",
     "whole published plan": "global-resolution",
 }
-"""The paper's methods by the names of the solvers that do the same."""
+"""Names of the equivalent solvers of the paper's methods."""
 
 
 def look_of(label: str) -> dict[str, Any]:
-    """Colour and marker: hollow and dashed as the paper runs it, larger for the finer tau."""
+    """Return colour and marker: hollow and dashed as in the paper, larger for the smaller tau."""
     name = label.partition(",")[0]
     style = look(SAME.get(name, name))
     if name in SAME or "all tuples" in label:
@@ -73,7 +73,7 @@ def look_of(label: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """One solve: seconds, acceptance (NaN without a plan), and why it ended."""
+    """One solve: seconds, acceptance (NaN without a plan), and status."""
 
     seconds: float
     acceptance: float
@@ -81,13 +81,13 @@ class Run:
 
     @property
     def solved(self) -> bool:
-        """Whether there is a plan, or a value."""
+        """Whether the solve returned a plan or a value."""
         return self.status == "SOLVED"
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way of solving: its label, what it does, and the most (tuples or) arcs it is given."""
+    """A solution method: its label, its run, and its number of arcs (or tuples) for a problem."""
 
     label: str
     run: Callable[[otlp.Problem], Run]
@@ -97,32 +97,32 @@ class Method:
 def problems(
     capture: Capture, rows: Sequence[int], k: int, n: int, temperature: float = 1.0
 ) -> Iterator[otlp.Problem]:
-    """The OTLP of each row: target at `temperature`, draft at 1, cut to its top k tokens."""
+    """Yield the OTLP of each row: target at `temperature`, top k tokens of the draft at 1."""
     for row in rows:
         p, q = capture.distributions(row, temperature, 1.0, k if k < widest(capture) else None)
         yield otlp.Problem(p, otlp.IID(q, n))
 
 
 def widest(capture: Capture) -> int:
-    """How many tokens of a draft there are: V, or as many as were kept."""
+    """Return the number of draft tokens: V, or the number of stored tokens."""
     return capture.kept or capture.vocab_size
 
 
 def spread(capture: Capture, rows: int) -> list[int]:
-    """Rows evenly spread over the capture, and so over its passages."""
+    """Return rows spread evenly over the capture, and thus over its passages."""
     wanted = min(rows, len(capture))
     return sorted({round(at) for at in np.linspace(0, len(capture) - 1, wanted)})
 
 
 def describe(capture: Capture, rows: int) -> str:
-    """What a capture is, and how many of its rows `spread` picks."""
+    """Return kind and vocabulary of a capture, and the number of rows of `spread`."""
     kind = "SYNTHETIC" if capture.synthetic else "captured"
     size = capture.vocab_size - (capture.kept is not None)
     return f"{kind}, V = {size:,}, {min(rows, len(capture))} rows"
 
 
 def with_solver(label: str, solver: Solver) -> Method:
-    """A solver of the library; its time is that of the plan, without the certificate."""
+    """Return a solver of the library, with the time of the plan without the certificate."""
 
     def run(problem: otlp.Problem) -> Run:
         solution = solver.solve(problem)
@@ -135,7 +135,7 @@ def with_solver(label: str, solver: Solver) -> Method:
 
 
 def unmerged_lp(time_limit: float) -> Method:
-    """The relaxed OTLP over all tuples with SciPy's HiGHS, as in the paper (Appendix M)."""
+    """Return the relaxed OTLP over all tuples with SciPy's HiGHS, as in the paper (Appendix M)."""
 
     def optimum(problem: otlp.Problem) -> float:
         program, _ = RelaxedProgram().apply(_relaxed(problem))
@@ -156,14 +156,14 @@ def unmerged_lp(time_limit: float) -> Method:
 
 
 def unmerged_flow(engine: str = "ortools") -> Method:
-    """One maximum flow over all tuples, as in the paper's section 5.2."""
+    """Return one maximum flow over all tuples, as in the paper's section 5.2."""
     return _over_tuples(
         f"max-flow, all tuples ({engine})", lambda problem: _flow_value(_relaxed(problem), engine)
     )
 
 
 def unmerged_slackness(engine: str = "ortools") -> Method:
-    """A maximum flow for each of the two systems, over all tuples (section 5.3)."""
+    """Return a maximum flow for each of the two systems, over all tuples (section 5.3)."""
 
     def optimum(problem: otlp.Problem) -> float:
         small, _ = Support().apply(problem)
@@ -183,7 +183,7 @@ def unmerged_slackness(engine: str = "ortools") -> Method:
 
 
 def _over_tuples(label: str, optimum: Callable[[otlp.Problem], float]) -> Method:
-    """Time what finds the optimal value with all tuples apart; NaN: not within its limit."""
+    """Return a timed method for the optimal value with separate tuples; NaN: time limit."""
 
     def run(problem: otlp.Problem) -> Run:
         start = time.perf_counter()
@@ -202,7 +202,7 @@ def _relaxed(problem: otlp.Problem) -> RelaxedOTLP:
 def _restrict(
     relaxed: RelaxedOTLP, side: NDArray[np.bool_], chosen: NDArray[np.bool_]
 ) -> RelaxedOTLP:
-    """Keep the chosen groups, and of their members those on one side."""
+    """Keep the chosen groups, and only their members on one side."""
     groups = relaxed.groups
     keep = chosen[groups.rows] & side[groups.members]
     lengths = np.bincount(groups.rows[keep], minlength=len(groups))[chosen]
@@ -218,7 +218,7 @@ def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
 
 
 def conditional_of(label: str, solver: GlobalResolution) -> Method:
-    """Algorithm 1 as the paper states it: given one drafted tuple, from one of the systems."""
+    """Return Algorithm 1 as in the paper: for one drafted tuple, from one of the systems."""
 
     def run(problem: otlp.Problem) -> Run:
         tokens = problem.drafts.sample(np.random.default_rng(0))
@@ -236,16 +236,16 @@ def conditional_of(label: str, solver: GlobalResolution) -> Method:
 def measure(
     method: Method, cases: Sequence[otlp.Problem], most: float, budget: float, repeats: int = 2
 ) -> list[Run]:
-    """Solve case after case, the better of two runs each, until the seconds are used up.
+    """Solve the cases in order within `budget` seconds, with the best of `repeats` runs each.
 
-    Nothing is run if the first case is larger than `most` arcs.  At least one case is run.
+    Returns an empty list if the first case has more than `most` arcs; else runs at least one case.
     """
     if not cases or method.size(cases[0]) > most:
         return []
     runs = []
     end = time.perf_counter() + budget
     for case in cases:
-        tries = [settled(partial(method.run, case))]
+        tries = [without_compiling(partial(method.run, case))]
         while len(tries) < repeats and time.perf_counter() + tries[0].seconds < end:
             tries.append(method.run(case))
         runs.append(min(tries, key=lambda run: run.seconds))
@@ -255,7 +255,7 @@ def measure(
 
 
 def warm(methods: Sequence[Method], capture: Capture) -> None:
-    """Compile and load everything before the first timing."""
+    """Compile and load all methods before the first timing."""
     for n in (2, 3):
         case = next(problems(capture, [0], 5, n))
         for method in methods:
@@ -264,7 +264,7 @@ def warm(methods: Sequence[Method], capture: Capture) -> None:
 
 
 def milliseconds(runs: Sequence[Run]) -> float:
-    """Median over the runs that succeeded."""
+    """Return the median milliseconds of the successful runs."""
     seconds = [run.seconds for run in runs if run.solved]
     return 1e3 * float(np.median(seconds)) if seconds else math.nan
 
@@ -274,7 +274,7 @@ def success(runs: Sequence[Run]) -> float:
 
 
 def shown(value: float) -> str:
-    """A number for a table; a dash for none."""
+    """Format a number for a table; "-" for NaN."""
     return "-" if math.isnan(value) else f"{value:#.3g}".rstrip(".")
 
 
@@ -290,18 +290,18 @@ def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> N
 
 
 def mean_optimum(instances: Iterable[otlp.Problem]) -> float:
-    """Mean optimal acceptance, by subset selection (Theorem 3.1)."""
+    """Return the mean optimal acceptance, by subset selection (Theorem 3.1)."""
     return float(np.mean([otlp.optimal_acceptance(case) for case in instances]))
 
 
 Curves = dict[str, list[float]]
-"""For each k, a value for each n."""
+"""Values over n, by k."""
 
 
 def mean_optima(
     capture: Capture, rows: int, grid: Grid, label: str, jobs: int | None
 ) -> dict[tuple[str, float, int], list[float]]:
-    """Mean optimal acceptance over n: by scheme, target's temperature and k, in one sweep."""
+    """Return mean optimal acceptances over n by scheme, target temperature and k, in one sweep."""
     chosen = spread(capture, rows)
     steps = len(chosen) * len(grid.settings)
     with progress(label, steps) as step:
@@ -317,7 +317,7 @@ def mean_optima(
 
 
 def top_k(capture: Capture, ks: Iterable[int]) -> list[int | None]:
-    """The sizes as a grid takes them: none beyond what there is."""
+    """Return the sizes for a grid: None for all draft tokens, without larger sizes."""
     size = widest(capture)
     return [k if k < size else None for k in dict.fromkeys(ks) if k <= size]
 
@@ -325,7 +325,7 @@ def top_k(capture: Capture, ks: Iterable[int]) -> list[int | None]:
 def print_over_n(
     curves: Mapping[str, Curves], counts: Sequence[int], title: str, show: Callable[[float], str]
 ) -> None:
-    """Print a table for each name: a line a k, the values over n."""
+    """Print a table for each name, with one line per k and the values over n."""
     for name, by_k in curves.items():
         table = Table("k", *(f"n={n}" for n in counts), title=f"{title}, {name}")
         for k, values in by_k.items():
@@ -339,7 +339,7 @@ def draw_over_n(
     label: str,
     size: tuple[float, float] = (9.0, 3.8),
 ) -> Figure:
-    """Draw a panel for each name: a line a k, the values over n."""
+    """Draw a panel for each name, with one line per k and the values over n."""
     figure = Figure(figsize=size)
     panels = figure.subplots(1, len(curves), sharey=True)
     ks = list(dict.fromkeys(k for by_k in curves.values() for k in by_k))
@@ -356,17 +356,17 @@ def draw_over_n(
 
 
 def engines() -> list[str]:
-    """The engines of maximum flows that are there."""
+    """Return the installed engines for maximum flows."""
     try:
         graph_tool.load()
     except EngineNotFoundError as error:
-        console.print(f"without graph-tool: {error}", style="dim")
+        console.print(f"skipping graph-tool: {error}", style="dim")
         return ["ortools"]
     return list(FLOW_ENGINES)
 
 
 def paper_methods(time_limit: float) -> list[Method]:
-    """The five methods of the paper's tables, as it ran them, with each engine that is there."""
+    """Return the five methods of the paper's tables, with each installed engine."""
     installed = engines()
     return [
         unmerged_lp(time_limit),
@@ -380,7 +380,7 @@ def paper_methods(time_limit: float) -> list[Method]:
 
 
 def own_methods() -> list[Method]:
-    """The library's counterparts: tuples merged by set, lumps in place of truncation."""
+    """Return the library's counterparts: tuples merged by set, lumps instead of truncation."""
     return [
         with_solver("linear-program", LinearProgram(time_limit=10.0)),
         with_solver("max-flow", MaxFlow()),

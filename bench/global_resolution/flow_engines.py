@@ -1,9 +1,9 @@
-"""The maximum flows of Tables 1 and 3, engine by engine, beside the paper's times.
+"""Times of the maximum flows of Tables 1 and 3 by engine, and the paper's times.
 
     python bench/global_resolution/flow_engines.py    # graph-tool: docs/install.md
 
-Processor milliseconds of the engine alone, from arcs to flow and cut, and of the whole plan around
-it, without certificate: the least of repeats on each row, then the median over the rows.
+Processor milliseconds of the engine from arcs to flow and cut, and of the whole plan without
+certificate: the minimum over repeats for each row, then the median over the rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NETWORKS = {
 
 
 def graph_tool_by_default(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
-    """As a reader of graph-tool's manual calls it: the flow alone, arcs removed one by one."""
+    """Call graph-tool as in its manual: only the flow, with arcs removed one by one."""
     import graph_tool.flow
 
     graph = graph_tool.Graph()
@@ -53,37 +53,37 @@ ENGINES: dict[str, tuple[Callable[..., Any], type[np.generic], int]] = {
 }
 
 MOST_ARCS = {"graph-tool by default": 6e5}
-"""Beyond it takes minutes: the square of the arcs of a node."""
+"""Limit of arcs: the time is quadratic in the arcs of a node, minutes beyond the limit."""
 
 
 def solve(problem: otlp.Problem, chain: Chain, engine: str) -> tuple[float, float, float]:
-    """Seconds of the engine and of the plan, and the value of the flow."""
+    """Return the seconds of the engine and of the plan, and the value of the flow."""
     run, number, bits = ENGINES[engine]
-    begun = time.process_time()
+    begin = time.process_time()
     network, inverse = chain.apply(problem)
     scaled, exponent = to_integers(network, bits)
     ends = np.array([network.source, network.sink])
     arguments = ends, network.tails, network.heads, scaled.astype(number)
-    asked = time.process_time()
+    engine_begin = time.process_time()
     flows, _ = run(*arguments)
-    answered = time.process_time()
+    engine_end = time.process_time()
     flow = np.ldexp(np.asarray(flows, dtype=np.float64), -exponent)
     chain.invert(PrimalDual(flow), inverse)
-    whole = time.process_time() - begun
-    return answered - asked, whole, float(flow[network.middle].sum())
+    whole = time.process_time() - begin
+    return engine_end - engine_begin, whole, float(flow[network.middle].sum())
 
 
 def cell(problems: list[otlp.Problem], chain: Chain, engine: str, budget: float) -> list[float]:
-    """Median milliseconds of the engine and of the plan, of the rows that the seconds allow."""
+    """Return median milliseconds of engine and plan, over the rows within the budget."""
     end = time.process_time() + budget
     least = []
     for problem in problems:
         tries = [solve(problem, chain, engine)]
         while len(tries) < 5 and time.process_time() + tries[0][1] < end:
             tries.append(solve(problem, chain, engine))
-        alone, whole, value = map(min, zip(*tries, strict=True))
+        engine_seconds, whole, value = map(min, zip(*tries, strict=True))
         assert abs(value - otlp.optimal_acceptance(problem)) < 1e-9, (engine, value)
-        least.append((alone, whole))
+        least.append((engine_seconds, whole))
         if time.process_time() > end:
             break
     return [1e3 * median(column) for column in zip(*least, strict=True)]
@@ -91,8 +91,8 @@ def cell(problems: list[otlp.Problem], chain: Chain, engine: str, budget: float)
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(10)
-@click.option("--budget", default=10.0, help="Seconds for an engine at a size.")
-@click.option("--most-arcs", default=2e6, help="Largest network to try.")
+@click.option("--budget", default=10.0, help="Seconds per engine and size.")
+@click.option("--most-arcs", default=2e6, help="Maximum number of arcs of a network.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     capture = builtin()
     here = [name for name in ENGINES if name == "OR-Tools" or "graph-tool" in cases.engines()]
@@ -107,14 +107,14 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
             for network, engine in ways:
                 step(f"({k}, {n}) {network}, {engine}")
                 done = found[f"{network}, {engine}"]
-                # the sizes before, of as many drafts or fewer tokens, say what this one takes
+                # Smaller sizes predict the time of this size.
                 late = [c for c, (a, b) in zip(done, SIZES, strict=False) if a <= k and b <= n]
                 most = min(most_arcs, MOST_ARCS.get(engine, math.inf))
                 if arcs[network] > most or any(not c or c[0] > 200 * budget for c in late):
                     done.append([])
                 else:
                     done.append(cell(problems, NETWORKS[network], engine, budget))
-    made = table("ms: engine alone, whole plan", *map(str, SIZES))
+    made = table("ms: engine, whole plan", *map(str, SIZES))
     for label in ("max-flow", "optimized max-flow"):
         made.add_row(f"paper: {label}", *cases.PAPER["times"][label])
     for label, cells in found.items():

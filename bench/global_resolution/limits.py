@@ -1,11 +1,11 @@
-"""Table 2: the best acceptance that each solver reaches within 10, 50 and 100 ms a token.
+"""Table 2: best acceptance of each solver within 10, 50 and 100 ms per token.
 
     python bench/global_resolution/limits.py
 
-Processor time of the plan alone, of each row the least of five runs: what else the machine does
-then hardly matters.  Beside the best setting within a limit stands the nearest better one that
-misses it.  Global resolution falls back on an exact solver where it fails, as in the paper, and
-pays for it.
+Times are the processor time of the plan without the certificate, the minimum of five runs for each
+row, so other load on the machine has little effect.  The table contains the best setting within a
+limit and the fastest better setting beyond the limit.  Global resolution falls back to an exact
+solver if it fails, as in the paper, and its time includes the fallback.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIMITS = (10.0, 50.0, 100.0)
 REPEATS = 5
 COUNTS = range(2, 9)
 
-# Llama-3 70B/8B and Gemma-2 27B/2B, percent: LP, max-flow, global resolution at 1e-3 and 1e-4.
+# Percent for Llama-3 70B/8B and Gemma-2 27B/2B: LP, max-flow, global resolution at 1e-3 and 1e-4.
 PAPER = cases.PAPER["limits"]
 
 Best = dict[str, tuple[float, str, float, str, float]]
@@ -43,7 +43,7 @@ Best = dict[str, tuple[float, str, float, str, float]]
 
 
 def in_processor_time(method: cases.Method) -> cases.Method:
-    """The method, with the processor's time of its whole run."""
+    """Return the method with the processor time of its whole run."""
 
     def run(problem: otlp.Problem) -> cases.Run:
         start = process_time()
@@ -54,7 +54,7 @@ def in_processor_time(method: cases.Method) -> cases.Method:
 
 
 def of_plan(label: str, solver: Solver) -> cases.Method:
-    """A solver of the library, in processor time, without its certificate."""
+    """Return a solver of the library, in processor time, without its certificate."""
 
     def run(problem: otlp.Problem) -> cases.Run:
         start = process_time()
@@ -69,10 +69,10 @@ def of_plan(label: str, solver: Solver) -> cases.Method:
 
 
 def published_with_fallback(tau: float, fallback: cases.Method) -> cases.Method:
-    """Algorithm 1 for the drafted tuple; where it fails, the exact solver's time on top.
+    """Return Algorithm 1 for the drafted tuple, plus the time of an exact solver if it fails.
 
-    The acceptance is that of the published plan where both its systems succeed, else the optimum,
-    from which it then differs by at most 5 tau.
+    The acceptance is that of the published plan if both its systems succeed, else the optimum; the
+    two differ by at most 5 tau.
     """
     solver = GlobalResolution.published(tau)
     piece = in_processor_time(cases.conditional_of(f"global resolution, tau {tau:g}", solver))
@@ -117,8 +117,8 @@ def best_within(
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=3.0, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=6e5, help="Largest network or LP to try.")
+@click.option("--budget", default=3.0, help="Seconds per method and size.")
+@click.option("--most-arcs", default=6e5, help="Maximum number of arcs of a network or LP.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     captures = {"captured": builtin(), "synthetic": generate(rows, 4096)}
     flow = in_processor_time(cases.unmerged_flow())
@@ -144,7 +144,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 
 def draw(content: dict[str, dict[str, Best]]) -> Figure:
-    """Best acceptance of each method, a panel a capture, the darker the longer the limit."""
+    """Draw the best acceptance of each method, one panel per capture; darker: longer limit."""
     figure = Figure(figsize=(7.6, 6.2))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (name, results) in zip(panels, content.items(), strict=True):
@@ -152,7 +152,7 @@ def draw(content: dict[str, dict[str, Best]]) -> Figure:
         for limit, shift, colour in zip(
             LIMITS, (-0.27, 0.0, 0.27), (SKY, GREEN, BLUE), strict=True
         ):
-            # What no size gave is NaN, stored as null.
+            # NaN, stored as null, if no size is within the limit.
             best = [cells[str(limit)] for cells in results.values()]
             heights = 100.0 * np.array([cell[0] for cell in best], dtype=float)
             bars = axes.barh(places + shift, heights, 0.26, color=colour, label=f"{limit:g} ms")

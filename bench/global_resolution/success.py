@@ -1,11 +1,11 @@
-"""Success rates of Tables 1 and 3: how often the published method finds what it needs.
+"""Success rates of Tables 1 and 3: how often the published method solves its systems.
 
     python bench/global_resolution/success.py
 
-"A tuple" is the paper's count: the system of the drafted tuple is solved, here on average over all
-tuples of all captured rows.  "Both" is a whole plan.  Beside them stand the failures of a system:
-more variables than Appendix K allows, or no convergence in its 25 iterations from zero.  The time
-is the processor's for one drafted tuple: the least of five, median over 40 rows, solved or not.
+"A tuple" is the paper's rate: the system of the drafted tuple is solved, here on average over all
+tuples of all captured rows.  "Both" is a whole plan.  Failures of a system are: more variables than
+Appendix K allows, or no convergence in its 25 iterations from zero.  The time is the processor time
+for one drafted tuple: the minimum of five runs, the median over 40 rows, solved or not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from otlp.solvers.prepared import Prepared
 
 
 def chances(problem: otlp.Problem, tau: float) -> tuple[float, bool, list[Status]]:
-    """Chance that the drafted tuple's system is solved, whether both are, and why one is not."""
+    """Return the probability that the tuple's system is solved, whether both are, and failures."""
     plan = GlobalResolution.published(tau).prepare(problem, Guarantee.APPROXIMATE)
     assert isinstance(plan, Prepared)
     chance, failed = 0.0, []

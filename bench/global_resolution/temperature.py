@@ -1,8 +1,8 @@
-"""Figure 5: global resolution by the target's temperature, from 0.2 to 1.
+"""Figure 5: times and failure rates of global resolution over the target's temperature.
 
     python bench/global_resolution/temperature.py
 
-The draft stays at temperature 1; time and failure rate at tau = 1e-4.
+The target's temperature is from 0.2 to 1, the draft's is 1; tau = 1e-4.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Cells = dict[str, dict[str, list[float]]]
 
 
 def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
-    """Median ms and failure rates over the temperatures: method, then (k, n); one after another."""
+    """Return median ms and failure rates over the temperatures, by method and (k, n)."""
     capture = builtin()
     methods = [
         cases.conditional_of("as published", GlobalResolution.published(TAU)),
@@ -64,7 +64,7 @@ def draw(results: dict[str, Cells]) -> Figure:
             line = {**look(f"{n}", [str(n) for n in DRAFTS]), "linestyle": style}
             times.semilogy(TEMPERATURES, cell["all_ms"], label=f"n = {n}, {label}", **line)
             failures.plot(TEMPERATURES, cell["failures"], **line)
-        times.set(title=f"top {k:,}: median ms a token")
+        times.set(title=f"top {k:,}: median ms per token")
         failures.set(title=f"top {k:,}: failure rate, tau = 1e-4", ylim=(-0.03, 1.03))
     for panel in grid[-1]:
         panel.set_xlabel("target temperature")
@@ -74,13 +74,13 @@ def draw(results: dict[str, Cells]) -> Figure:
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=1.0, help="Seconds for a method at a point.")
+@click.option("--budget", default=1.0, help="Seconds per method and point.")
 def main(rows: int, budget: float) -> None:
     capture = builtin()
     ks = [10, 100, 1000, cases.widest(capture)]
     results = times(cases.spread(capture, rows), ks, budget)
     heads = (f"T = {t}" for t in TEMPERATURES)
-    table = Table("method", "(k, n)", *heads, title="Median ms a token, failure rate, tau 1e-4")
+    table = Table("method", "(k, n)", *heads, title="Median ms per token, failure rate, tau 1e-4")
     for label, cells in results.items():
         for size, cell in cells.items():
             pairs = zip(cell["all_ms"], cell["failures"], strict=True)

@@ -2,8 +2,8 @@
 
     python bench/global_resolution/times.py
 
-Each method is run as the paper ran it (all tuples apart, its limits, L-BFGS-B, one system a
-token) and as this library runs it (tuples merged by set, lumps, Newton steps, the whole plan).
+Each method runs as in the paper (separate tuples, its limits, L-BFGS-B, one system per token) and
+as in this library (tuples merged by set, lumps, Newton steps, the whole plan).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS
 
 SIZES = [(10, 2), (10, 3), (10, 4), (10, 5), (100, 2), (100, 3), (1000, 2)]
 
-# Milliseconds a token: Llama-3 (Table 1) and Gemma-2 (Table 3); lower bounds where the paper says
-# so; success rates in percent for global resolution.
+# Milliseconds per token for Llama-3 (Table 1) and Gemma-2 (Table 3), some are lower bounds in the
+# paper; success rates in percent for global resolution.
 PAPER: dict[str, list[str]] = cases.PAPER["times"]
 SUCCESS: dict[str, list[tuple[float, float]]] = cases.PAPER["success"]
 
@@ -36,7 +36,7 @@ Times = dict[str, list[list[cases.Run]]]
 
 
 def cells(rows: int, budget: float, most_arcs: float) -> tuple[Times, list[dict[str, float]]]:
-    capture, made_up = builtin(), generate(100, 4096)
+    capture, synthetic = builtin(), generate(100, 4096)
     whole_plans = [
         cases.with_solver(f"whole published plan, tau {tau:g}", GlobalResolution.published(tau))
         for tau in cases.TAUS
@@ -48,7 +48,7 @@ def cells(rows: int, budget: float, most_arcs: float) -> tuple[Times, list[dict[
     with progress("Tables 1 and 3", len(SIZES) * len(methods)) as step:
         for k, n in SIZES:
             instances = list(cases.problems(capture, cases.spread(capture, rows), k, n))
-            rates.append(success_rates(capture, made_up, k, n))
+            rates.append(success_rates(capture, synthetic, k, n))
             for method in methods:
                 step(f"({k}, {n}) {method.label}")
                 done = results[method.label]
@@ -60,17 +60,17 @@ def cells(rows: int, budget: float, most_arcs: float) -> tuple[Times, list[dict[
 
 
 def hopeless(done: list[list[cases.Run]], k: int, n: int, budget: float) -> bool:
-    """Whether a smaller size with the same k, or the same n, already used up its seconds."""
+    """Return whether a size with smaller k and n already used up its seconds."""
     smaller = [runs for (a, b), runs in zip(SIZES, done, strict=False) if a <= k and b <= n]
     return any(not runs or runs[-1].seconds > budget / 4 for runs in smaller)
 
 
-def success_rates(capture: Capture, made_up: Capture, k: int, n: int) -> dict[str, float]:
-    """Success of Algorithm 1 for a drafted tuple, over all rows, at tau 1e-3, and why it fails."""
+def success_rates(capture: Capture, synthetic: Capture, k: int, n: int) -> dict[str, float]:
+    """Return success rates of Algorithm 1 for a drafted tuple at tau 1e-3, with failure reasons."""
     method = cases.conditional_of("", GlobalResolution.published(1e-3))
     instances = list(cases.problems(capture, range(len(capture)), k, n))
     runs = [method.run(case) for case in instances]
-    others = [method.run(case) for case in cases.problems(made_up, range(len(made_up)), k, n)]
+    others = [method.run(case) for case in cases.problems(synthetic, range(len(synthetic)), k, n)]
     inner = np.array([inner_size(case, 1e-3) for case in instances])
     return {
         "captured": cases.success(runs),
@@ -82,14 +82,14 @@ def success_rates(capture: Capture, made_up: Capture, k: int, n: int) -> dict[st
 
 
 def inner_size(problem: otlp.Problem, tau: float) -> int:
-    """|T| of the inner system."""
+    """Return |T| of the inner system."""
     inner = split(problem).inner
     drafts: Any = problem.drafts
     return truncation(drafts.draft, problem.n, inner.subset, inner.ignored, tau)[0].size
 
 
 def print_table(results: Times) -> None:
-    title = "Median ms a token (success rate; runs if not all rows)"
+    title = "Median ms per token (success rate; runs if not all rows)"
     made = table("method", *map(str, SIZES), title=title)
     made.columns[0].no_wrap = False
     most = max(len(runs) for row in results.values() for runs in row)
@@ -115,8 +115,8 @@ def _cell(runs: list[cases.Run], most: int) -> str:
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(40)
-@click.option("--budget", default=6.0, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
+@click.option("--budget", default=6.0, help="Seconds per method and size.")
+@click.option("--most-arcs", default=2e6, help="Maximum number of arcs of a network or LP.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     results, rates = cells(rows, budget, most_arcs)
     cases.console.print(cases.describe(builtin(), rows))
@@ -132,7 +132,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 
 def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Median milliseconds over (k, n): dashed as the paper ran it, solid this library."""
+    """Draw median milliseconds over (k, n): dashed as in the paper, solid this library."""
     figure = Figure(figsize=(9.5, 4.5))
     axes = figure.subplots()
     for label, cells in methods.items():
@@ -140,7 +140,7 @@ def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
             axes.plot([cell["median_ms"] for cell in cells], label=label, **cases.look_of(label))
     axes.set_yscale("log")
     axes.set_xticks(range(len(SIZES)), map(str, SIZES))
-    axes.set(xlabel="(k, n)", ylabel="median ms a token, of the solved rows")
+    axes.set(xlabel="(k, n)", ylabel="median ms per token, of the solved rows")
     figure.legend(loc="outside right center", title="dashed: as in the paper")
     return figure
 

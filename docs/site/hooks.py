@@ -1,9 +1,9 @@
-"""What the site does to the pages beside rendering them.
+"""MkDocs hooks of the documentation site.
 
-Pages read well on a code host as they are; here formulas become MathML, sessions are copied without
-prompts and outputs, scripts of the gallery become notebooks, pages are made of the files at the top
-of the checkout, the command line's help and the fields of its JSON are added to
-their pages, and links out of `docs/` are turned to the pages that stand for them.
+Formulas become MathML, and interpreter sessions are copied without prompts and outputs.  Scripts of
+the gallery become notebooks, and files at the top of the checkout become pages.  The help of the
+command line and the fields of its JSON are appended to their pages.  Links out of `docs/` point to
+the corresponding pages.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ GALLERY = sorted((ROOT / "docs" / "gallery").glob("*.py"))
 TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 TOP |= {"SECURITY.md": "security.md"}
 PAGES = {"README.md": "index.md", "otlp/errors.py": "reference/errors.md"} | TOP
-"""The page that stands for a file outside `docs/`."""
+"""Pages of files outside `docs/`."""
 
 SCRIPT = re.compile(r"^\[[^]]*\]\(([a-z_]+\.py)\)$", re.MULTILINE)
-"""A line that is a link to a script beside the page: the site shows the script in its place."""
+"""A line that is a link to a script in the page's folder; the site shows the script instead."""
 
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 ElementTree.register_namespace("", MATHML[1:-1])
 SPACES = {"quad": "&emsp; ", "qquad": "&emsp;&emsp; ", "allowbreak": " "}
-"""Where a displayed formula may go on in the next line."""
+"""Positions where a displayed formula may break, with their HTML spaces."""
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 CODE = re.compile(r"<pre><span></span><code>(.*?)</code></pre>", re.DOTALL)
-"""A block of code, in colours."""
+"""A highlighted block of code."""
 
 
 def on_config(config: Any) -> Any:
-    """Leave out of the navigation what is not written yet; a switch of versions needs versions."""
+    """Remove missing pages from the navigation; show the version switch only with versions."""
     if "MIKE_DOCS_VERSION" in os.environ:
         config.extra["version"] = {"provider": "mike"}
     made = set(TOP.values())
     docs = Path(config.docs_dir)
     config.nav = [
-        _written(entry, lambda page: page in made or (docs / page).exists()) for entry in config.nav
+        _present(entry, lambda page: page in made or (docs / page).exists()) for entry in config.nav
     ]
     return config
 
 
-def _written(entry: Any, exists: Callable[[str], bool]) -> Any:
-    """An entry of the navigation, a title with a page or with pages, without those not there."""
+def _present(entry: Any, exists: Callable[[str], bool]) -> Any:
+    """Return an entry of the navigation without missing pages."""
     title, below = next(iter(entry.items()))
     if isinstance(below, str):
         return entry
@@ -79,7 +79,7 @@ def _written(entry: Any, exists: Callable[[str], bool]) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Make pages of the files at the top of the checkout, notebooks of the gallery's scripts."""
+    """Generate pages from files at the top of the checkout, and notebooks from the gallery."""
     for script in GALLERY:
         page = f"gallery/{script.stem}.ipynb"
         files.append(File.generated(config, page, content=notebook(script)))
@@ -91,12 +91,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def notebook(script: Path) -> str:
-    """A script as a notebook: what it shows, the script, its figure."""
+    """Return a script as a notebook with its docstring, code and figure."""
     text = script.read_text(encoding="utf-8")
-    said = ast.get_docstring(ast.parse(text)) or ""
+    intro = ast.get_docstring(ast.parse(text)) or ""
     code = text.partition('"""\n')[2].strip()
     cells = [
-        ("markdown", f'{said}\n\nIn an environment with otlp: `pip install -e ".[plot]"`.'),
+        ("markdown", f'{intro}\n\nIn an environment with otlp: `pip install -e ".[plot]"`.'),
         ("code", code),
         ("code", f'from IPython.display import SVG\n\nSVG("{script.stem}.svg")'),
     ]
@@ -115,7 +115,7 @@ def notebook(script: Path) -> str:
 
 
 def thumbnails(page: str) -> str:
-    """The figures of the gallery in a grid, each a link to its script, in the page's order."""
+    """Return a grid of the gallery's figures with links to their sections, in the page's order."""
     found = re.findall(r"^## ([^\n]+)$.*?\]\((\w+\.svg)\)$", page, re.MULTILINE | re.DOTALL)
     links = [
         f'<a href="#{slugify(title, "-")}"><img src="{figure}" alt="" loading="lazy">{title}</a>'
@@ -125,7 +125,7 @@ def thumbnails(page: str) -> str:
 
 
 def command_line() -> str:
-    """The help of every command."""
+    """Return the help of all commands."""
     os.environ["COLUMNS"] = "88"
     from otlp.cli import main
 
@@ -142,7 +142,7 @@ def _helps(group: Any, around: click.Context) -> Iterator[str]:
 
 
 def json_fields() -> str:
-    """The fields of what every command writes, out of the schema."""
+    """Return the JSON fields of all commands from the schema."""
     schema = json.loads((ROOT / "docs" / "schemas" / "otlp.json").read_text(encoding="utf-8"))
     parts = []
     for name, part in schema["$defs"].items():
@@ -154,11 +154,11 @@ def json_fields() -> str:
 
 
 def _fields(part: Any, before: str) -> Iterator[str]:
-    """A line for each field, those of the objects in lists included."""
+    """Yield a table row for each field, including the fields of objects in lists."""
     for name, field in part.get("properties", {}).items():
         if before or name not in ("command", "format", "otlp"):
-            kind, said = _kind(field), field.get("description", "")
-            yield f"| `{before}{name}` | {kind} | {said} |\n"
+            kind, meaning = _kind(field), field.get("description", "")
+            yield f"| `{before}{name}` | {kind} | {meaning} |\n"
             yield from _fields(field.get("items", {}), f"{before}{name}[].")
 
 
@@ -173,16 +173,16 @@ def _kind(field: Any) -> str:
 
 
 EXAMPLE = "report_example.html"
-"""A report, made with the site."""
+"""Name of the generated example report."""
 
 
 def live_report() -> str:
-    """A link to that report."""
+    """Return a section with a link to the example report."""
     return f"\n## A live example\n\n[A report of 40 rows of the built-in capture]({EXAMPLE})\n"
 
 
 def example() -> str:
-    """The page that `live_report` links to, made again where a file of the code has changed."""
+    """Return the example report, which is cached until a file of the code changes."""
     stamp = sha256()
     for path in sorted((ROOT / "otlp").rglob("*")):
         if path.suffix in (".py", ".css"):
@@ -199,11 +199,11 @@ GENERATED = {
     "reference/json.md": json_fields,
     "report.md": live_report,
 }
-"""What follows the text of a page."""
+"""Functions that generate text at the end of a page."""
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Add what is generated, turn links out of `docs/` to pages, show scripts, mark sessions."""
+    """Append generated text, redirect links out of `docs/`, show scripts, and mark sessions."""
     folder = Path(page.file.src_uri).parent
 
     def to_page(found: re.Match[str]) -> str:
@@ -213,7 +213,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return f"]({os.path.relpath(PAGES[target], folder)}{found[2] or ''})"
 
     if page.file.src_uri == "changelog.md":
-        page.meta["search"] = {"boost": 0.1}  # it has every word
+        page.meta["search"] = {"boost": 0.1}  # the changelog matches almost every search
     if page.file.src_uri in GENERATED:
         markdown += GENERATED[page.file.src_uri]()
 
@@ -231,13 +231,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Typeset formulas: TeX becomes MathML, which browsers draw without a script; copy sessions."""
+    """Convert TeX formulas to MathML, which needs no script, and set the copy text of sessions."""
     content = CODE.sub(with_copy, content).replace(" ±", "&nbsp;±")
     return FORMULA.sub(lambda found: typeset(found[3], found[2] == "("), content)
 
 
 def with_copy(found: re.Match[str]) -> str:
-    """A block of code whose copy button gives what a prompt takes, if it is a session."""
+    """Return a block of code; for a session the copy button copies only the input."""
     if 'class="gp"' not in found[1]:
         return found[0]
     shown = html.unescape(re.sub(r"<[^>]+>", "", found[1]))
@@ -245,7 +245,7 @@ def with_copy(found: re.Match[str]) -> str:
 
 
 def typed(session: str) -> str:
-    """What was typed in a session: no prompts, no outputs, an empty line after each block."""
+    """Return the input of a session without prompts and outputs, with an empty line per block."""
     lines = []
     for example in doctest.DocTestParser().get_examples(session):
         several = example.source.count("\n") > 1
@@ -255,7 +255,7 @@ def typed(session: str) -> str:
 
 
 def typeset(formula: str, inline: bool) -> str:
-    """One formula in TeX, as MathML; one that is displayed may break between its parts."""
+    """Convert a TeX formula to MathML; a displayed formula may break between its parts."""
     formula = re.sub(r"\\tag\{(\d+)\}", r"\\qquad (\1)", html.unescape(formula))
     if inline:
         return mathml(formula, inline)
@@ -265,11 +265,11 @@ def typeset(formula: str, inline: bool) -> str:
 
 
 def mathml(formula: str, inline: bool) -> str:
-    """What stands on one line."""
+    """Convert a TeX formula without line breaks to MathML."""
     display = "inline" if inline else "block"
     math = ElementTree.fromstring(convert(formula, display=display))
     for node in math.iter():
-        if node.attrib.pop("mathvariant", "") == "script":  # which browsers no longer know
+        if node.attrib.pop("mathvariant", "") == "script":  # no longer supported by browsers
             node.text = unicodedata.lookup(f"MATHEMATICAL SCRIPT CAPITAL {node.text}")
         if not inline and node.tag == f"{MATHML}msub" and node[0].text in ("max", "min"):
             node.tag = f"{MATHML}munder"

@@ -1,11 +1,11 @@
-"""Audit any verification rule: whether it is lossless, and its drafts follow what it is told.
+"""Audit of a verification rule: whether the rule is lossless, and its drafts follow their scheme.
 
-One idea a file: `enumeration` follows every random draw of a program, by way of a `random_source`
-and `undecided` numbers, and watches for what is `hidden` from it; `gtest` tests counts against a
-law; `draft_check` compares drafted tuples with a scheme.  A `subject`, over one token
-(`token_subject`) or over paths and trees (`round_subject`), is audited as `exact` as can be, and
-by `real_calls`, or `sampled`; `auditor` chooses, and a `report` says what was found.  `engines`
-are rules of other people's.
+`enumeration` follows every random draw of a program, with a `random_source` that returns a
+`lazy_uniform` for each uniform number; `hidden_inputs` detects other sources of randomness.
+`gtest` tests counts against a distribution; `draft_check` compares drafted tuples with a scheme.
+An `audited_rule` is a rule over one token (`audited_token_rule`) or over paths and trees
+(`audited_round_rule`).  `auditor` audits the rule by enumeration (`exact`, `real_calls`) if
+possible, otherwise by sampling (`sampled`), and returns a `report`.
 """
 
 from otlp.auditing.auditor import audit, audit_rounds

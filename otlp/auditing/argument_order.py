@@ -1,7 +1,7 @@
-"""Which argument of a rule is which: by its name, else by its place, and said in words.
+"""Mapping from a rule's parameters to draft_tokens, p, q and rng, by name or else by position.
 
-Papers and engines agree on no order: vLLM's functions take the draft's probabilities before the
-target's.  A rule that is handed p for q looks lossy, and is right.
+Papers and engines use different orders: vLLM's functions accept the draft's probabilities before
+the target's.  A correct rule that receives p for q looks lossy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES: dict[str, frozenset[str]] = {
     "q": frozenset({"q", *(law.format("draft") for law in _LAWS[1:])}),
     "rng": frozenset({"rng", "gen", "generator", "random_state"}),
 }
-"""What a rule is handed, in the order in which it stands where names say nothing else."""
+"""Recognized parameter names of each argument, in the order used when names are not recognized."""
 
 _LOG = (
     "logit", "logits", "logprob", "logprobs", "log_prob", "log_probs", "log_probabilities", "log",
@@ -42,52 +42,54 @@ LOGARITHMS: dict[str, frozenset[str]] = {
     | {name for log in _LOG for law in laws for name in (f"{law}_{log}", f"{log}_{law}")}
     for role, laws in {"p": ("p", "target"), "q": ("q", "draft")}.items()
 }
-"""Names of what is handed log p and log q, which are logits, too: their softmax is p and q."""
+"""Names of parameters that receive log p or log q.  These are logits: their softmax is p or q."""
 
-OTHER_WORDS: dict[str, frozenset[str]] = {
+CONTRADICTING_WORDS: dict[str, frozenset[str]] = {
     "draft_tokens": frozenset({"prob", "probs", "probabilities", "dist", "law", "target"}),
     "p": frozenset({"draft", "drafted", "proposal", "candidate", "token", "tokens", "ids"}),
     "q": frozenset({"target", "token", "tokens", "ids"}),
     "rng": frozenset({"prob", "probs", "probabilities", "dist", "law", "token", "tokens", "ids"}),
 }
-"""Words of a name that is not known which say that it is not what its place is handed."""
+"""Words in an unrecognized name that contradict the argument at its position."""
 
-OTHER_THINGS = frozenset(
+UNSUPPORTED_WORDS = frozenset(
     "log logit logits logprob logprobs score scores weights entropy hidden "
     "temperature temp top topk topp min minp max penalty threshold tau eps epsilon "
     "seed seeds uniform uniforms noise device dtype stream "
     "mask masks parents tree size sizes count counts num number len length lengths position "
     "positions step steps batch vocab eos bonus cache config args params options".split()
 )
-"""Words of a name that say what no place is handed."""
+"""Words in an unrecognized name for values that are never passed to a rule."""
 
 ENGINES = {
     frozenset({"cu_num_draft_tokens", "draft_probs"}): "vllm-v1",
     frozenset({"candidate_input_ids", "candidate_logits"}): "hugging-face",
 }
-"""Parameters by which an engine's own function is known, and what audits it."""
+"""Parameters that identify an engine's own function, and its name for `otlp lab audit-engine`."""
 
 Parameters = list[inspect.Parameter]
 
 
 def read_arguments(rule: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
-    """A rule to be called with (draft_tokens, p, q, rng), and how its own arguments were read.
+    """Wrap a rule so that it can be called with (draft_tokens, p, q, rng).
 
-    Parameters that are annotated as tensors are handed tensors.
+    Parameters annotated as tensors receive tensors.
 
     Returns
     -------
-    rule, reading : callable, str
-        No words where names say that the order is this one.
+    rule : callable
+    reading : str
+        How the rule's parameters were mapped; empty if their names are recognized and in this
+        order.
 
     Raises
     ------
     InvalidInputError
-        If its signature is known and does not fit, or is that of an engine's own function.
+        If the signature does not fit, or is the signature of an engine's own function.
     """
     try:
         signature = inspect.signature(rule)
-    except (TypeError, ValueError):  # compiled code may have none
+    except (TypeError, ValueError):  # Compiled code may have no signature.
         return rule, ""
     for names, engine in ENGINES.items():
         if names <= set(signature.parameters):
@@ -95,91 +97,91 @@ def read_arguments(rule: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
                 f"rule is {_name(rule)}, an engine's own function, over a batch: "
                 f"`otlp lab audit-engine {engine}` audits it, or wrap it as docs/audit.md shows"
             )
-    taken = _taken(signature)
-    if any(one.kind is one.VAR_POSITIONAL for one in taken):
+    passed = _passed_parameters(signature)
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in passed):
         return rule, ""
-    roles = _roles(taken)
-    if roles is not None:
-        _check_unknown(rule, taken, roles)
+    roles = _roles(passed)
     if roles is None:
         raise InvalidInputError(
-            f"rule is {_name(rule)}{signature}: it is called as rule(draft_tokens, p, q, rng), in "
-            "another order where its names say so; wrap it in a function with these four"
+            f"rule is {_name(rule)}{signature}: it must accept (draft_tokens, p, q, rng), in "
+            "this order or with recognized names; wrap it in a function with these four parameters"
         )
-    pairs = list(zip(taken, roles, strict=True))
-    known = all(one.name.lower() in _names(role) for one, role in pairs)
-    places = [list(NAMES).index(role) for role in roles]
-    tensors = ["Tensor" in str(one.annotation) for one in taken]
-    logs = [one.name.lower() in LOGARITHMS.get(role, ()) for one, role in pairs]
-    reads = list(map(_reader, places, logs, tensors))
+    _check_unknown_names(rule, passed, roles)
+    pairs = list(zip(passed, roles, strict=True))
+    known = all(parameter.name.lower() in _names(role) for parameter, role in pairs)
+    positions = [list(NAMES).index(role) for role in roles]
+    tensors = ["Tensor" in str(parameter.annotation) for parameter in passed]
+    logs = [parameter.name.lower() in LOGARITHMS.get(role, ()) for parameter, role in pairs]
+    readers = list(map(_reader, positions, logs, tensors))
     called = rule
-    if places != list(range(len(NAMES))) or any(tensors) or any(logs):
+    if positions != list(range(len(NAMES))) or any(tensors) or any(logs):
 
-        def called(*handed: Any) -> Any:
-            return rule(*(read(handed) for read in reads))
+        def called(*arguments: Any) -> Any:
+            return rule(*(read(arguments) for read in readers))
 
     if known and called is rule:
         return rule, ""
-    said = ", ".join(
-        f"{one.name} is {'log ' if log else ''}{role}"
-        for (one, role), log in zip(pairs, logs, strict=True)
+    mapping = ", ".join(
+        f"{parameter.name} is {'log ' if log else ''}{role}"
+        for (parameter, role), log in zip(pairs, logs, strict=True)
     )
-    return called, f"Its arguments were read by {'name' if known else 'position'}: {said}."
+    return called, f"Parameters were mapped by {'name' if known else 'position'}: {mapping}."
 
 
 def read_sampler(sampler: Callable[..., Any]) -> Callable[[FloatArray, Any], Any]:
-    """A sampler of drafts to be called with (q, rng), which is handed log q where its name says so.
+    """Wrap a draft sampler so that it can be called with (q, rng).
+
+    The sampler receives log q if the name of its first parameter is in `LOGARITHMS`.
 
     Raises
     ------
     InvalidInputError
-        If its first argument says that it is something else than q.
+        If the name of the first parameter contradicts q.
     """
     try:
         first = next(iter(inspect.signature(sampler).parameters.values()), None)
-    except (TypeError, ValueError):  # compiled code may have none
+    except (TypeError, ValueError):  # Compiled code may have no signature.
         first = None
     if first is None:
         return sampler
     if first.name.lower() in LOGARITHMS["q"]:
         read = _reader(0, True, "Tensor" in str(first.annotation))
         return lambda q, rng: sampler(read((q,)), rng)
-    _check_unknown(sampler, [first], ["q"])
+    _check_unknown_names(sampler, [first], ["q"])
     return sampler
 
 
 def swap_laws(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The same rule with p and q in each other's place."""
+    """Return the rule with p and q swapped."""
     return lambda tokens, p, q, rng: rule(tokens, q, p, rng)
 
 
-def _taken(signature: inspect.Signature) -> Parameters:
-    """The parameters that are handed something: all without a default, and others that are known.
+def _passed_parameters(signature: inspect.Signature) -> Parameters:
+    """Return the parameters that receive an argument: those without a default or with a known name.
 
-    A `generator` with a default is one of PyTorch's, and is left out.
+    A `generator` with a default is a PyTorch generator and receives no argument.
     """
     optional = frozenset().union(*map(_names, NAMES)) - {"generator"}
     return [
-        one
-        for one in signature.parameters.values()
-        if one.kind is not one.VAR_KEYWORD
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
         and (
-            one.default is one.empty
-            or (one.name.lower() in optional and one.kind is not one.KEYWORD_ONLY)
+            parameter.default is parameter.empty
+            or (parameter.name.lower() in optional and parameter.kind is not parameter.KEYWORD_ONLY)
         )
     ]
 
 
-def _roles(taken: Parameters) -> list[str] | None:
-    """What each parameter is handed; None where that cannot be.  The generator may be left out."""
-    if any(one.kind is one.KEYWORD_ONLY for one in taken):
+def _roles(passed: Parameters) -> list[str] | None:
+    """Return the argument of each parameter, or None if they do not fit; rng may be missing."""
+    if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in passed):
         return None
-    named = [
-        next((role for role in NAMES if one.name.lower() in _names(role)), "") for one in taken
-    ]
-    told = [role for role in named if role]
-    if len(set(told)) < len(told):
-        named = [""] * len(taken)
+    lowered = [parameter.name.lower() for parameter in passed]
+    named = [next((role for role in NAMES if name in _names(role)), "") for name in lowered]
+    known = [role for role in named if role]
+    if len(set(known)) < len(known):
+        named = [""] * len(passed)
     left = [role for role in NAMES if role not in named]
     roles = [role or (left.pop(0) if left else "") for role in named]
     return roles if sorted(roles) in (sorted(NAMES), sorted({*NAMES} - {"rng"})) else None
@@ -189,27 +191,29 @@ def _names(role: str) -> frozenset[str]:
     return NAMES[role] | LOGARITHMS.get(role, frozenset())
 
 
-def _check_unknown(rule: Callable[..., Any], taken: Parameters, roles: list[str]) -> None:
-    """Refuse a name that is read by its place and says what is not there.
+def _check_unknown_names(rule: Callable[..., Any], passed: Parameters, roles: list[str]) -> None:
+    """Raise InvalidInputError if an unrecognized name contradicts the argument at its position.
 
-    A rule that is handed what its names do not say is judged for a mistake that it does not make.
+    Otherwise the audit would report an error that the rule does not make.
     """
-    for one, role in zip(taken, roles, strict=True):
-        words = set(one.name.lower().strip("_").split("_"))
-        if one.name.lower() not in _names(role) and words & (OTHER_WORDS[role] | OTHER_THINGS):
+    for name, role in zip((parameter.name for parameter in passed), roles, strict=True):
+        words = set(name.lower().strip("_").split("_"))
+        if name.lower() not in _names(role) and words & (
+            CONTRADICTING_WORDS[role] | UNSUPPORTED_WORDS
+        ):
             raise InvalidInputError(
-                f"rule is {_name(rule)}, whose argument {one.name} would be handed {role} by its "
-                "place: a rule is handed draft_tokens, p, q and rng, or log p and log q as "
-                f"target_logits and draft_logits; rename {one.name}, give it a default, or wrap "
+                f"rule is {_name(rule)}: its parameter {name} would receive {role} by position, "
+                "but a rule receives draft_tokens, p, q and rng (or log p and log q as "
+                f"target_logits and draft_logits); rename {name}, give it a default, or wrap "
                 "the rule"
             )
 
 
-def _reader(place: int, log: bool, tensor: bool) -> Callable[[tuple[Any, ...]], Any]:
-    """What picks an argument from those that a rule is handed."""
+def _reader(position: int, log: bool, tensor: bool) -> Callable[[tuple[Any, ...]], Any]:
+    """Return a function that selects and converts one of the arguments passed to a rule."""
 
-    def read(handed: tuple[Any, ...]) -> Any:
-        picked = handed[place]
+    def read(arguments: tuple[Any, ...]) -> Any:
+        picked = arguments[position]
         if log:
             with np.errstate(divide="ignore"):
                 picked = np.log(picked)

@@ -1,7 +1,7 @@
-"""A verifier in any language: a process that reads a case a line and answers a line, both JSON.
+"""A verifier in any language: a process that reads and writes one JSON object per line.
 
-A process that takes its uniform numbers from us is followed as a rule in Python is: a number stays
-open until answers differ on two sides of a threshold, which halving finds; there it takes a side.
+If the process receives its uniform numbers from otlp, its exact law is computed as for a rule in
+Python: bisection finds a threshold at which the answers change, and both sides are explored.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from otlp.auditing.audited_rule import NotJudgedError, one_line
+from otlp.auditing.lazy_uniform import LazyUniform
 from otlp.auditing.random_source import RandomSource
-from otlp.auditing.subject import NotJudgedError, one_line
-from otlp.auditing.undecided import UndecidedNumber
 from otlp.checks import whole_number
 from otlp.errors import InvalidInputError
 
-PATIENCE = 20.0
-"""Seconds that an answer may take."""
+ANSWER_TIMEOUT = 20.0
+"""Maximum time per answer, in seconds."""
 
 MOST_BYTES = 2**20
-"""Of an answer."""
+"""Maximum size of an answer, in bytes."""
 
 MOST_NUMBERS = 6
-"""Uniform numbers of a case that are followed."""
+"""Maximum number of uniform numbers per case for which the law is enumerated."""
 
-EDGE = 1e-6
-"""How far from the ends of an interval it is tried, as a share of its length."""
+PROBE_MARGIN = 1e-6
+"""Margin from both ends of an interval, as a fraction of its length."""
 
 _RUNNING: list[_Process] = []
-"""Not in the rules, where what changes from call to call would be taken for state of theirs."""
+"""Processes are stored here because changing attributes of a rule would count as hidden state."""
 
 
 class _Process:
@@ -61,29 +61,29 @@ class _Process:
         self.lines.put(b"")
 
     def ask(self, cases: Sequence[str]) -> list[Any]:
-        """The answers to some cases, which are written before any is read."""
+        """Write all cases, then return their answers."""
         assert self.child.stdin is not None
         first = self.answered
         numbered = (f'{{"id": {first + at}, {case}}}\n' for at, case in enumerate(cases))
-        with suppress(BrokenPipeError):  # what it answered before its end is read below
+        with suppress(BrokenPipeError):  # Answers written before the process ended are read below.
             self.child.stdin.write("".join(numbered).encode())
             self.child.stdin.flush()
         found = [self._answer(first + at) for at in range(len(cases))]
         if not self.lines.empty() and (line := self.lines.get()):
-            self._give_up(f"answers more than it was asked: {one_line(line)}")
+            self._give_up(f"wrote more answers than cases: {one_line(line)}")
         return found
 
     def _answer(self, number: int) -> Any:
         try:
-            line = self.lines.get(timeout=PATIENCE)
+            line = self.lines.get(timeout=ANSWER_TIMEOUT)
         except Empty:
-            self._give_up(f"has not answered case {number} for {PATIENCE:g} s")
+            self._give_up(f"did not answer case {number} within {ANSWER_TIMEOUT:g} s")
         if not line:
-            status = self.child.wait(PATIENCE)
-            self._give_up(f"ended with status {status} before it answered case {number}")
+            status = self.child.wait(ANSWER_TIMEOUT)
+            self._give_up(f"exited with status {status} before answering case {number}")
         if not line.endswith(b"\n"):
             self._give_up(
-                f"answers case {number} with more than {MOST_BYTES:,} bytes, or half a line"
+                f"answered case {number} with more than {MOST_BYTES:,} bytes or without a newline"
             )
         try:
             answer = json.loads(line)
@@ -91,16 +91,16 @@ class _Process:
             answer = None
         if not isinstance(answer, dict) or "id" not in answer:
             self._give_up(
-                f"answers case {number} with {one_line(line)}: it must be JSON with the id"
+                f'answered case {number} with {one_line(line)}: it must be JSON with an "id"'
             )
         answer = {key: _whole(value) for key, value in answer.items()}
         if isinstance(answer["id"], bool) or answer["id"] != number:
             self._give_up(
-                f"answers case {answer['id']!r:.20} where {number} is next: keep the order"
+                f"answered case {answer['id']!r:.20}, expected case {number}: keep the order"
             )
         if "token" not in answer and "tokens" not in answer:
             self._give_up(
-                f"answers case {number} without a token or tokens: its line has "
+                f'answered case {number} without "token" or "tokens": the keys are '
                 f"{', '.join(answer)[:80]}"
             )
         self.answered = number + 1
@@ -112,39 +112,40 @@ class _Process:
 
 
 def _whole(value: Any) -> Any:
-    """A number of JSON, or a list of them, with whole ones as such: 1.0 and 1 are one number."""
+    """Convert integral floats to int (1.0 to 1), also in lists."""
     if isinstance(value, list):
         return [_whole(one) for one in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class CommandRule:
-    r"""A rule, for `otlp.audit` and, with `batch`, `otlp.audit_rounds`, that another process is.
+    r"""A rule that runs in another process, for `otlp.audit` and (with `batch`) `audit_rounds`.
 
     Parameters
     ----------
     command : str
-        With its arguments, as a shell takes them; no shell runs.
+        Command line with arguments, in shell syntax; no shell is started.
     uniforms : int
-        How many uniform numbers it is handed with each case: it must draw with nothing else.  0: it
-        draws with its own, and is sampled.
+        Number of uniform random numbers passed with each case; the process must use no other
+        randomness.  With 0, the process draws its own random numbers and is sampled.
 
     Raises
     ------
     InvalidInputError
-        If it cannot be started, or `uniforms` is no whole number.
+        If the process cannot be started, or `uniforms` is not a non-negative integer.
     NotJudgedError
-        When called, if it ends, hangs, or answers what is no answer, too much or in another order.
+        When called, if the process exits, does not answer in time, or writes an invalid answer, too
+        many answers or answers in the wrong order.
 
     Notes
     -----
-    A line is ``{"id": 0, "vocab_size": 3, "shape": [1], "p": [...], "q": [...], "drafts": [...],
-    "uniforms": [...]}``, its keys in this order; the answer ``{"id": 0, "token": 2}``, or
+    A case is ``{"id": 0, "vocab_size": 3, "shape": [1], "p": [...], "q": [...], "drafts": [...],
+    "uniforms": [...]}``, with the keys in this order; the answer is ``{"id": 0, "token": 2}``, or
     ``"tokens": [2, 1]`` for paths, whose ``shape`` is [K, L].
 
     Examples
     --------
-    A program that answers with the draft, whatever it is:
+    A program that always returns the draft token:
 
     >>> import otlp
     >>> keep = r's/{"id": \([0-9]*\).*"drafts": \[\([0-9]*\).*/{"id": \1, "token": \2}/'
@@ -163,7 +164,7 @@ class CommandRule:
         _RUNNING.append(_Process(command))
 
     def __call__(self, draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-        """Ask for a token, or for the tokens of several rounds."""
+        """Return a token, or the tokens of several rounds."""
         process = _RUNNING[self.at]
         if draft_tokens.ndim == 3:
             rows = [_case(*row) for row in zip(draft_tokens, p, q, strict=True)]
@@ -182,7 +183,7 @@ class CommandRule:
 
     def _followed(self, process: _Process, row: str, rng: RandomSource) -> Any:
         if not 0 < self.uniforms <= MOST_NUMBERS:
-            rng.give_up(f"it is another process that takes {self.uniforms} uniform numbers from us")
+            rng.give_up(f"it is another process that receives {self.uniforms} uniform numbers")
         numbers = rng.random(self.uniforms)
 
         def ask(points: Sequence[Sequence[float]]) -> list[Any]:
@@ -191,8 +192,8 @@ class CommandRule:
             process.known.update(zip(new, process.ask(new), strict=True))
             return [process.known[case] for case in cases]
 
-        if isinstance(numbers[0], UndecidedNumber):
-            return _settle(ask, numbers, rng)
+        if isinstance(numbers[0], LazyUniform):
+            return _constant_answer(ask, numbers, rng)
         return process.ask([_with(row, numbers.tolist())])[0]
 
 
@@ -214,8 +215,8 @@ def _with(case: str, uniforms: Sequence[float]) -> str:
 Ask = Callable[[Sequence[Sequence[float]]], list[Any]]
 
 
-def _settle(ask: Ask, numbers: Any, rng: RandomSource) -> Any:
-    """The answer where it no longer depends on where in their intervals the numbers are."""
+def _constant_answer(ask: Ask, numbers: Any, rng: RandomSource) -> Any:
+    """Narrow the intervals of the numbers until all probes agree; return their answer."""
     while True:
         points = _probes([number.interval for number in numbers])
         answers = ask(points)
@@ -225,26 +226,24 @@ def _settle(ask: Ask, numbers: Any, rng: RandomSource) -> Any:
         which, threshold = _threshold(ask, points[0], points[differs], answers[0])
         interval = numbers[which].interval
         if not interval.low < threshold < interval.high:
-            rng.give_up("its answers change within the steps of its numbers")
-        bool(numbers[which] < threshold)  # takes a side
+            rng.give_up("its answers change between adjacent floating-point numbers")
+        bool(numbers[which] < threshold)  # The comparison narrows the interval.
 
 
 def _probes(intervals: Sequence[Any]) -> list[list[float]]:
-    """Points of a box: near its corners, and between them, or at random where these are many."""
-    places = [
-        [one.low + share * (one.high - one.low) for share in (EDGE, 0.5, 1.0 - EDGE)]
-        for one in intervals
-    ]
+    """Return a grid in the box of up to 3 intervals; for more, the corners and 64 random points."""
+    shares = PROBE_MARGIN, 0.5, 1.0 - PROBE_MARGIN
+    places = [[one.low + share * (one.high - one.low) for share in shares] for one in intervals]
     if len(places) <= 3:
         return [list(point) for point in itertools.product(*places)]
     corners = [list(point) for point in itertools.product(*(place[::2] for place in places))]
     inside = np.random.default_rng(0).random((64, len(places)))
-    low, high = np.array([[one.low, one.high] for one in intervals]).T
+    low, high = np.array([[interval.low, interval.high] for interval in intervals]).T
     return [*corners, *(low + inside * (high - low)).tolist()]
 
 
 def _threshold(ask: Ask, here: list[float], there: list[float], answer: Any) -> tuple[int, float]:
-    """A number, and where between two points of unlike answers the answer changes along it."""
+    """Return the coordinate, and its value, at which the answer changes between two points."""
     point = list(here)
     for which, value in enumerate(there):
         near, far = point[which], value

@@ -1,4 +1,4 @@
-"""Whether drafted tuples follow the scheme that they are said to follow."""
+"""Comparison of drafted tuples with the declared draft scheme."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import DraftScheme
 
 MOST_TUPLES = 200_000
-"""Schemes with more tuples than this are tested through the sets of tokens that they touch."""
+"""Schemes with more tuples are tested by the sets of tokens that occur in a tuple."""
 
 HEAVY_TOKENS = 6
-"""The likeliest drafted tokens, which stand for themselves in that test."""
+"""Number of most likely tokens that are distinguished in the test of sets."""
 
 
 @dataclass(frozen=True, eq=False)
 class DraftCheck:
-    """Whether the drafts follow the declared scheme.
+    """Comparison of the drafts with the declared scheme.
 
     Attributes
     ----------
     agrees : bool
-        False if the drafts were found to follow another distribution.
+        False if the drafts follow a different distribution.
     declared : str
         The declared scheme.
     total_variation : float
-        Distance of the distribution of the drafted tuples from the declared one; NaN if it was not
-        enumerated.
+        Total variation between the distribution of the drafted tuples and the declared
+        distribution; NaN if the distribution was not enumerated.
     impossible : int or float
-        Drafted tuples that the scheme never drafts: their number, or their probability if the law
-        was enumerated.
+        Drafted tuples of declared probability zero: their number, or their probability if the
+        distribution was enumerated.
     example : tuple of int
-        One of those tuples.
+        One of the tuples of declared probability zero.
     repeats, expected_repeats : float
-        Share of the tuples that hold a token twice, and the share that the scheme gives (NaN if
-        that is not known); both NaN for paths and trees.
+        Fraction of the tuples with a repeated token, and the fraction expected under the scheme
+        (NaN if unknown); both NaN for paths and trees.
     tests : mapping of str to GTest
-        By what was counted; empty if the distribution was enumerated.
+        The tests by the quantity counted; empty if the distribution was enumerated.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class DraftCheck:
     tests: Mapping[str, GTest] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say in a few lines what was found."""
+        """Return a summary of a few lines."""
         verb = "follow" if self.agrees else "do NOT follow"
         lines = [f"The drafts {verb} {self.declared}."]
         exact = not math.isnan(self.total_variation)
@@ -76,15 +76,15 @@ class DraftCheck:
         for name, test in self.tests.items():
             lines.append(f"  {name}: {test}; detects a total variation of {test.detectable:.2g}")
         if self.impossible:
-            often = "with probability" if exact else "times"
+            kind = "probability" if exact else "number"
             lines.append(
-                f"  tuples that the scheme never drafts, such as {list(self.example)}: "
-                f"{often} {self.impossible:.4g}"
+                f"  tuples of declared probability 0, such as {list(self.example)}: "
+                f"{kind} {self.impossible:.4g}"
             )
         if not math.isnan(self.expected_repeats):
             lines.append(
-                f"  tuples that hold a token twice: {self.repeats:.4g}, "
-                f"the scheme has {self.expected_repeats:.4g}"
+                f"  tuples with a repeated token: {self.repeats:.4g}, "
+                f"expected {self.expected_repeats:.4g}"
             )
         return "\n".join(lines)
 
@@ -92,14 +92,14 @@ class DraftCheck:
 def exact_draft_check(
     law: Mapping[tuple[int, ...], float], declared: DraftScheme, tolerance: float
 ) -> DraftCheck:
-    """Compare the exact distribution of the drafted tuples with the declared one.
+    """Compare the exact distribution of the drafted tuples with the declared distribution.
 
     Parameters
     ----------
     law : mapping of tuple to probability
     declared : DraftScheme
     tolerance : float
-        Largest total variation that counts as agreement.
+        Maximum total variation that counts as agreement.
     """
     tokens = np.array(list(law), dtype=np.int64).reshape(len(law), declared.n)
     mass = np.array(list(law.values()))
@@ -128,9 +128,9 @@ def check_drafts(
         Independent draws of the tuple.
     declared : DraftScheme
     rate : float
-        False-alarm rate of all tests here together.
+        False-alarm rate of all tests together.
     rng : numpy.random.Generator
-        Picks a place in each tuple, where there are too many tuples to tell each place's law.
+        Selects a position in each tuple if there are too many tuples to enumerate.
 
     Returns
     -------
@@ -138,17 +138,17 @@ def check_drafts(
 
     Notes
     -----
-    Two or more G-tests: the token at each place (or at a random place, whose law is
-    `DraftScheme.mean_draft` whatever the scheme), and the whole tuple, or, where there are more
-    than 200,000 tuples, which of the six likeliest tokens were drafted and whether any other was;
-    the law of that set follows from `DraftScheme.mass_within`, for any scheme at any size.  A
-    tuple of declared probability zero is proof without a test.
+    Two or more G-tests.  One tests the token at each position (or at a random position, whose law
+    is `DraftScheme.mean_draft` for every scheme).  Another tests the whole tuple; beyond 200,000
+    tuples, it tests the set of the six most likely tokens (and "any other token") that occur in
+    the tuple, whose law follows from `DraftScheme.mass_within` for every scheme and size.  A tuple
+    of declared probability zero is proof without a test.
     """
-    counted = _places(tokens, declared, rng)
+    counted = _positions(tokens, declared, rng)
     if declared.tuple_count() <= MOST_TUPLES:
         counted["tuples"] = _tuples(tokens, declared)
     else:
-        counted[f"sets of the {HEAVY_TOKENS} likeliest tokens"] = _touched(tokens, declared)
+        counted[f"sets of the {HEAVY_TOKENS} most likely tokens"] = _touched(tokens, declared)
     expected_repeats = _expected_repeats(declared)
     repeating = _repeating(tokens)
     if 0.0 < expected_repeats < 1.0:
@@ -171,25 +171,25 @@ def check_drafts(
 Counted = dict[str, tuple[IntArray, FloatArray]]
 
 
-def _places(tokens: IntArray, declared: DraftScheme, rng: np.random.Generator) -> Counted:
-    """Tokens counted by place, with the distribution at that place."""
+def _positions(tokens: IntArray, declared: DraftScheme, rng: np.random.Generator) -> Counted:
+    """Count the tokens at each position; return the counts with the law at the position."""
     size = declared.vocab_size
     if declared.tuple_count() > MOST_TUPLES:
-        places = rng.integers(declared.n, size=len(tokens))
-        picked = tokens[np.arange(len(tokens)), places]
-        return {"a random place": (np.bincount(picked, minlength=size), declared.mean_draft)}
+        positions = rng.integers(declared.n, size=len(tokens))
+        picked = tokens[np.arange(len(tokens)), positions]
+        return {"a random position": (np.bincount(picked, minlength=size), declared.mean_draft)}
     listed = declared.enumerate_tuples()
     return {
-        f"place {place}": (
-            np.bincount(tokens[:, place], minlength=size),
-            sum_by(listed.tokens[:, place], listed.mass, size),
+        f"position {position}": (
+            np.bincount(tokens[:, position], minlength=size),
+            sum_by(listed.tokens[:, position], listed.mass, size),
         )
-        for place in range(declared.n)
+        for position in range(declared.n)
     }
 
 
 def _tuples(tokens: IntArray, declared: DraftScheme) -> tuple[IntArray, FloatArray]:
-    """Tuples counted, and their law; those that are not in it are one outcome of probability 0."""
+    """Count the tuples; return the counts and the law, which is 0 for undeclared tuples."""
     listed = declared.enumerate_tuples()
     every, index = np.unique(np.concatenate((listed.tokens, tokens)), axis=0, return_inverse=True)
     index = index.reshape(-1)
@@ -199,28 +199,28 @@ def _tuples(tokens: IntArray, declared: DraftScheme) -> tuple[IntArray, FloatArr
 
 
 def _touched(tokens: IntArray, declared: DraftScheme) -> tuple[IntArray, FloatArray]:
-    """Which of the likeliest tokens, and whether any other one, the tuples hold; and the law."""
+    """Count which of the most likely tokens (and "any other") occur; return counts and law."""
     heavy = np.argsort(-declared.mean_draft, kind="stable")[:HEAVY_TOKENS]
     bucket = np.full(declared.vocab_size, heavy.size)
     bucket[heavy] = np.arange(heavy.size)
     buckets = heavy.size + 1
     touched = np.bitwise_or.reduce(1 << bucket[tokens], axis=1)
-    within = [0.0]  # no draft is inside the empty set
+    within = [0.0]  # The empty set contains no draft.
     for chosen in range(1, 1 << buckets):
         within.append(declared.mass_within((chosen >> bucket & 1).astype(bool)))
-    # From "all drafts inside" to "exactly these touched": differences over the subset lattice.
+    # Differences over the subset lattice turn P(all drafts inside) into P(exactly these occur).
     law = np.reshape(within, (2,) * buckets)
     for axis in range(buckets):
         law = np.diff(law, axis=axis, prepend=0.0)
     law = np.where(law > 1e-12, law, 0.0).ravel()
     counts = np.bincount(touched, minlength=law.size)
-    # What the differences cannot tell from zero is left out on both sides.
+    # Outcomes whose law is zero up to rounding are removed from the counts and the law.
     counts[law == 0.0] = 0
     return counts, law / law.sum()
 
 
 def _impossible(tokens: IntArray, declared: DraftScheme) -> Mask:
-    """Tuples of declared probability zero, and not because a long product underflows."""
+    """Mask of tuples of declared probability zero, excluding products that underflow."""
     with np.errstate(divide="ignore"):
         weight = np.log(declared.mean_draft)[tokens].sum(axis=1)
     result: Mask = (declared.probability(tokens) <= 0.0) & ((weight > -600.0) | np.isinf(weight))
@@ -228,14 +228,14 @@ def _impossible(tokens: IntArray, declared: DraftScheme) -> Mask:
 
 
 def _repeating(tokens: IntArray) -> Mask:
-    """Tuples that hold a token twice."""
+    """Mask of tuples with a repeated token."""
     ordered = np.sort(tokens, axis=1)
     result: Mask = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     return result
 
 
 def _expected_repeats(declared: DraftScheme) -> float:
-    """Probability that a tuple holds a token twice; NaN if that is not known."""
+    """Return the probability of a tuple with a repeated token; NaN if unknown."""
     known = declared.repeat_probability()
     if math.isnan(known) and declared.tuple_count() <= MOST_TUPLES:
         listed = declared.enumerate_tuples()
@@ -244,5 +244,5 @@ def _expected_repeats(declared: DraftScheme) -> float:
 
 
 def first_of(tokens: IntArray, chosen: Mask) -> tuple[int, ...]:
-    """The first of the chosen tuples; empty if there is none."""
+    """Return the first chosen tuple; empty if none is chosen."""
     return tuple(tokens[int(np.argmax(chosen))].tolist()) if chosen.any() else ()

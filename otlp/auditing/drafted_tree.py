@@ -1,6 +1,6 @@
-"""How a round's tokens are drafted: the nodes of a tree, one after the other, from tables.
+"""Drafting of a round of tokens: nodes of a fixed tree, drawn in order from tables.
 
-A tree of slots is fixed before anything is drawn; paths are chains that meet at the root.  The
+The shape of the tree is fixed before any token is drawn; paths are chains from the root.  The
 models are tables of next-token distributions, ``tables[t]`` of shape (V, ..., V) with t + 1 axes.
 """
 
@@ -19,21 +19,21 @@ from otlp.distribution import FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError, SizeLimitError
 
 Tables: TypeAlias = Sequence[FloatArray]
-"""One array a depth t, of shape (V^t, V): rows by the prefix as a number in base V."""
+"""One array per depth t, of shape (V^t, V); the row index is the prefix as a number in base V."""
 
 Siblings: TypeAlias = Literal["iid", "without replacement", "most likely"]
 
 MOST_TUPLES = 200_000
-"""Drafted tuples that are listed, to compare a sampler of drafts with what it should follow."""
+"""Maximum number of drafted tuples that are enumerated to check a sampler."""
 
 
 class DraftedRound:
-    """Slots that hang on each other as a tree, filled one after the other.
+    """A tree of nodes whose tokens are drafted in order.
 
     Attributes
     ----------
     parents : sequence of int
-        ``parents[i]`` is the parent of node i + 1; the root is node 0 and holds no token.
+        ``parents[i]`` is the parent of node i + 1; the root is node 0 and has no token.
     siblings : str
         How the children of a node are drawn.
     """
@@ -43,7 +43,7 @@ class DraftedRound:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Depth of each node, the root's first."""
+        """Depth of each node, starting with the root."""
         depths = [0]
         for parent in self.parents:
             depths.append(depths[parent] + 1)
@@ -51,7 +51,7 @@ class DraftedRound:
 
     @property
     def depth(self) -> int:
-        """Depth of the deepest node; a round gives up to one token more."""
+        """Depth of the deepest node; a round outputs at most one token more."""
         return max(self.depths)
 
     @property
@@ -62,23 +62,23 @@ class DraftedRound:
     def draw(
         self, tables: Tables, category: Callable[[FloatArray], IntArray], rows: int
     ) -> IntArray:
-        """Draft tokens, node by node; `category` draws from laws of shape (rows, V)."""
+        """Draft tokens node by node; `category` draws from distributions of shape (rows, V)."""
         tokens = np.empty((rows, len(self.parents)), dtype=np.int64)
         prefixes = np.zeros((rows, len(self.parents) + 1), dtype=np.int64)
         for node, parent in enumerate(self.parents):
-            older = [i for i in range(node) if self.parents[i] == parent]
+            earlier_siblings = [i for i in range(node) if self.parents[i] == parent]
             law = tables[self.depths[parent]][prefixes[:, parent]]
-            tokens[:, node] = category(self._law(law, tokens, older))
+            tokens[:, node] = category(self._law(law, tokens, earlier_siblings))
             prefixes[:, node + 1] = prefixes[:, parent] * law.shape[-1] + tokens[:, node]
         return tokens
 
     def listed(self, tables: Tables) -> tuple[IntArray, FloatArray]:
-        """All tuples of drafted tokens, shape (M, N), and their probabilities, shape (M,).
+        """Return all tuples of drafted tokens, shape (M, N), and their probabilities, shape (M,).
 
         Raises
         ------
         SizeLimitError
-            If there are more than 200,000.
+            If there are more than 200,000 tuples.
         """
         size, nodes = tables[0].shape[-1], len(self.parents)
         if float(size) ** nodes > MOST_TUPLES:
@@ -90,16 +90,16 @@ class DraftedRound:
         mass = np.ones(len(tokens))
         column = iter(range(nodes))
 
-        def follow(law: FloatArray) -> IntArray:
+        def record(law: FloatArray) -> IntArray:
             node = next(column)
             mass[:] *= law[np.arange(len(tokens)), tokens[:, node]]
             return tokens[:, node]
 
-        self.draw(tables, follow, len(tokens))
+        self.draw(tables, record, len(tokens))
         return tokens, mass
 
     def at_nodes(self, tables: Tables, tokens: IntArray) -> FloatArray:
-        """Distributions after the root and each node, shape (rows, N + 1, V); 0 beyond tables."""
+        """Return the laws after the root and each node, (rows, N + 1, V); 0 beyond the tables."""
         size = tables[0].shape[-1]
         found = np.zeros((len(tokens), len(self.parents) + 1, size))
         prefixes = np.zeros((len(tokens), len(self.parents) + 1), dtype=np.int64)
@@ -110,21 +110,21 @@ class DraftedRound:
                 found[:, node] = tables[self.depths[node]][prefixes[:, node]]
         return found
 
-    def present(
+    def rule_arguments(
         self, tokens: IntArray, p: FloatArray, q: FloatArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """What a rule is handed, of rows of drafted tokens."""
+        """Return the arguments passed to a rule for rows of drafted tokens."""
         return tokens, p, q
 
-    def _law(self, law: FloatArray, tokens: IntArray, older: list[int]) -> FloatArray:
-        if self.siblings == "iid" or (self.siblings != "most likely" and not older):
+    def _law(self, law: FloatArray, tokens: IntArray, earlier_siblings: list[int]) -> FloatArray:
+        if self.siblings == "iid" or (self.siblings != "most likely" and not earlier_siblings):
             return law
         left = law.copy()
-        np.put_along_axis(left, tokens[:, older], 0.0, axis=1)
+        np.put_along_axis(left, tokens[:, earlier_siblings], 0.0, axis=1)
         if self.siblings == "most likely":
             left[:] = np.arange(left.shape[1]) == left.argmax(axis=1)[:, None]
             return left
-        # a tuple that is listed though it cannot be drawn may leave nothing
+        # Tuples of probability zero are listed too and may leave no mass.
         total = left.sum(1, keepdims=True)
         left /= np.where(total > 0.0, total, 1.0)
         return left
@@ -132,25 +132,25 @@ class DraftedRound:
 
 @dataclass(frozen=True)
 class DraftedTree(DraftedRound):
-    """A draft tree whose shape is fixed: every node a token drawn from the draft's distribution.
+    """A draft tree of fixed shape; the token of each node is drawn from the draft distribution.
 
     Parameters
     ----------
     parents : sequence of int
-        ``parents[i]`` is the parent of node i + 1; the root is node 0 and holds no token.
+        ``parents[i]`` is the parent of node i + 1; the root is node 0 and has no token.
     siblings : str
         "iid" (children of a node drawn independently), "without replacement", or "most likely"
-        (the children are the draft's likeliest tokens in their order: nothing is drawn).
+        (the children are the most likely draft tokens in order, without randomness).
 
     Raises
     ------
     InvalidInputError
-        If a parent comes after its child, there is no node, or `siblings` is another word.
+        If a parent comes after its child, there is no node, or `siblings` is not one of the three.
 
     Notes
     -----
-    A rule over such a tree is handed ``draft_tokens`` of shape (N,), node by node, and ``p`` and
-    ``q`` of shape (N + 1, V): after the root, and after each node.
+    A rule over a tree receives ``draft_tokens`` of shape (N,), node by node, and ``p`` and ``q`` of
+    shape (N + 1, V): the distributions after the root and after each node.
 
     Examples
     --------
@@ -173,7 +173,7 @@ class DraftedTree(DraftedRound):
         if not parents or any(parent > i for i, parent in enumerate(parents)):
             raise InvalidInputError(
                 f"parents is {list(parents)}: parents[i] is the parent of node i + 1, so it must "
-                "be i at most, and there must be a node"
+                "be at most i, and there must be at least one node"
             )
         if self.siblings not in get_args(Siblings):
             raise InvalidInputError(
@@ -182,32 +182,32 @@ class DraftedTree(DraftedRound):
         object.__setattr__(self, "parents", parents)
 
     def __str__(self) -> str:
-        """Say what is drafted."""
+        """Describe the tree."""
         return (
-            f"a tree of {len(self.parents)} nodes, {self.depth} deep (parents "
+            f"a tree of {len(self.parents)} nodes, depth {self.depth} (parents "
             f"{list(self.parents)}), siblings {self.siblings}"
         )
 
 
 @dataclass(frozen=True)
 class DraftedPaths(DraftedRound):
-    """K paths of L tokens, drafted independently of each other.
+    """K independently drafted paths of L tokens.
 
     Parameters
     ----------
     paths : int
-        K.
+        Number of paths, K.
     length : int
-        L.
+        Number of tokens per path, L.
 
     Raises
     ------
     InvalidInputError
-        If one of them is no positive whole number.
+        If `paths` or `length` is not a positive integer.
 
     Notes
     -----
-    A rule over paths is handed ``draft_tokens`` of shape (K, L), ``p`` of shape (K, L + 1, V) and
+    A rule over paths receives ``draft_tokens`` of shape (K, L), ``p`` of shape (K, L + 1, V) and
     ``q`` of shape (K, L, V).
 
     Examples
@@ -222,7 +222,7 @@ class DraftedPaths(DraftedRound):
     length: int
 
     def __post_init__(self) -> None:
-        """Check both numbers, and hang the paths on the root."""
+        """Check both numbers and set the parents of the nodes."""
         paths, length = whole_number(self.paths, "paths", 1), whole_number(self.length, "length", 1)
         parents = [
             k * length + level if level else 0 for k in range(paths) for level in range(length)
@@ -231,37 +231,37 @@ class DraftedPaths(DraftedRound):
         object.__setattr__(self, "siblings", "iid")
 
     def __str__(self) -> str:
-        """Say what is drafted."""
+        """Describe the paths."""
         if self.paths == 1:
             return f"one path of {self.length} tokens from the draft model"
         return f"{self.paths} i.i.d. paths of {self.length} tokens from the draft model"
 
-    def present(
+    def rule_arguments(
         self, tokens: IntArray, p: FloatArray, q: FloatArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """What a rule is handed, of rows of drafted tokens."""
+        """Return the arguments passed to a rule for rows of drafted tokens."""
         shape, size = (len(tokens), self.paths, self.length), p.shape[-1]
 
-        def along(values: FloatArray) -> FloatArray:
+        def along_paths(values: FloatArray) -> FloatArray:
             root = np.broadcast_to(values[:, None, :1], (*shape[:2], 1, size))
             return np.concatenate([root, values[:, 1:].reshape(*shape, size)], axis=2)
 
-        return tokens.reshape(shape), along(p), along(q)[:, :, :-1]
+        return tokens.reshape(shape), along_paths(p), along_paths(q)[:, :, :-1]
 
 
 def as_tables(tables: Sequence[npt.ArrayLike], depth: int, name: str) -> list[FloatArray]:
-    """Check tables of next-token distributions, and give the first `depth`, of (V^t, V) each.
+    """Check tables of next-token distributions; return the first `depth`, of shape (V^t, V).
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        If there are too few, one has the wrong shape, or a row is no distribution.
+        If there are too few tables, a table has the wrong shape, or a row is not a distribution.
     """
     if not isinstance(tables, Sequence) or isinstance(tables, str) or len(tables) < depth:
         what = f"{len(tables)} tables" if isinstance(tables, Sequence) else type(tables).__name__
         raise InvalidInputError(
-            f"{name} is {what}: it must be a list of {depth} or more, the distributions after "
-            "prefixes of 0, 1, ... tokens, of shape (V,), (V, V), ..."
+            f"{name} is {what}: it must be a list of at least {depth} tables, the distributions "
+            "after prefixes of 0, 1, ... tokens, of shape (V,), (V, V), ..."
         )
     found: list[FloatArray] = []
     size = 0
@@ -272,7 +272,7 @@ def as_tables(tables: Sequence[npt.ArrayLike], depth: int, name: str) -> list[Fl
             raise InvalidInputError(
                 f"{name}[{level}] has shape {table.shape}: it must be {(size,) * (level + 1)}"
             )
-        # a tensor's own rows: how far a sum may be off depends on its precision
+        # Pass the rows of a tensor as tensors: the tolerance of a sum depends on their dtype.
         rows = (given if hasattr(given, "reshape") else table).reshape(-1, size)
         found.append(np.stack([as_distribution(row) for row in rows]))
     return found

@@ -1,16 +1,16 @@
-"""The exact distribution of what a program returns, by following every branch of its random draws.
+"""Exact distribution of a program's result, computed by following every branch of its draws.
 
-A program is a function of a random generator.  It is handed a numpy `Generator` that answers
-from two primitives only: a category of a finite law, and a uniform number.  A category branches
-into its outcomes.  A uniform number is left undecided until the program compares it with a
-threshold; then its interval is split there, and both sides are followed.  So a rule written with
+A program is a function of a random generator.  The generator passed to the program is a NumPy
+`Generator` with two primitives: a category of a finite law, and a uniform number.  A category
+branches into its outcomes.  A uniform number is an interval; when the program compares the number
+with a threshold, the interval is split and both sides are followed.  A rule written with
 ``rng.random() < p / q``, ``rng.choice(V, p=law)`` or ``np.searchsorted(cumulative, rng.random())``
-has finitely many paths, each of known probability.
+therefore has finitely many paths of known probability.
 
-Every path is then run again with ordinary numbers drawn from the intervals that it was found to
-stand for, and thousands of times in all.  A program that draws randomness from elsewhere, that
-remembers earlier runs, or that does with a number what cannot be followed here, gives another
-result there, or is seen to (see `otlp.auditing.hidden`), and is reported, not misjudged.
+Each path is then repeated with ordinary numbers drawn from its intervals, and random paths are
+repeated thousands of times.  A program that uses other randomness, keeps state between runs, or
+uses a number in an unsupported way returns a different result in a repetition, or is detected by
+`otlp.auditing.hidden_inputs`; NotEnumerableError is raised in both cases.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
-from otlp.auditing.hidden import HiddenInput
+from otlp.auditing.hidden_inputs import HiddenInput
+from otlp.auditing.lazy_uniform import Interval, LazyUniform
 from otlp.auditing.random_source import RandomSource
 from otlp.auditing.torch_source import followed_torch
-from otlp.auditing.undecided import Interval, UndecidedNumber
 from otlp.distribution import FloatArray
 
 RAREST_PATH = 1e-12
-"""Paths less likely than this are not followed; their total is `ExactDistribution.unexplored`."""
+"""Less likely paths are not followed; their total is `ExactDistribution.unexplored`."""
 
 REPETITIONS = 2_000
-"""How often the paths are run again in random order: what departs one time in a hundred, for
-whatever reason, is missed with probability 2e-9."""
+"""Number of repetitions of random paths.  A deviation in 1% of the runs is missed with probability
+2e-9."""
 
 LONGEST_PATHS = 10
-"""Decisions allowed in all, as a multiple of `max_paths`."""
+"""Maximum total number of decisions, as a multiple of `max_paths`."""
 
 Result = TypeVar("Result", bound=Hashable)
 
 
 class NotEnumerableError(Exception):
-    """The program's law cannot be enumerated; the message says why."""
+    """The program's distribution cannot be enumerated; the message states the reason."""
 
 
 class _Abandoned(BaseException):
-    """Leaves the program from inside a draw, past any ``except Exception`` of its own."""
+    """Exits the program from inside a draw; not caught by ``except Exception`` in the program."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExactDistribution(Generic[Result]):
-    """The exact distribution of a program's result.
+    """Exact distribution of a program's result.
 
     Attributes
     ----------
     weights : dict
         Probability of each result.
     unexplored : float
-        Probability of the paths that were too unlikely to follow.
+        Total probability of the paths that were not followed.
     paths : int
-        How many were followed.
+        Number of paths followed.
     repetitions : int
-        How often one of them was run again; all gave the same result.
+        Number of repetitions of paths; all returned the same result.
     """
 
     weights: dict[Result, float]
@@ -74,7 +74,7 @@ _Drawn: TypeAlias = "Interval | int"
 
 
 class _Explorer(RandomSource):
-    """Follows a prefix of decisions, then always the likelier branch; notes the other ones."""
+    """Follows a prefix of decisions, then the most likely branch; records the other branches."""
 
     def __init__(self, prefix: tuple[int, ...]) -> None:
         super().__init__()
@@ -84,12 +84,12 @@ class _Explorer(RandomSource):
         self.branches: list[tuple[int, ...]] = []
         self.unexplored = 0.0
         self.drawn: list[_Drawn] = []
-        self.trouble = ""
+        self.reason = ""
 
     def uniform_number(self) -> Any:
         interval = Interval()
         self.drawn.append(interval)
-        return UndecidedNumber(self, interval)
+        return LazyUniform(self, interval)
 
     def category(self, law: FloatArray) -> int:
         positive = np.flatnonzero(law > 0.0)
@@ -98,15 +98,15 @@ class _Explorer(RandomSource):
         return index
 
     def give_up(self, reason: str) -> NoReturn:
-        self.trouble = self.trouble or reason
+        self.reason = self.reason or reason
         raise _Abandoned
 
     def below(self, interval: Interval, threshold: float) -> bool:
-        """Whether the number is less than the threshold: decided now if it was open."""
+        """Return whether the number is below the threshold; branch if both are possible."""
         low, high = interval.low, interval.high
         if threshold <= low or threshold >= high:
             return threshold >= high
-        if interval.behind or interval.rate != 1.0:
+        if interval.lost_to or interval.rate != 1.0:
             self.give_up("it compares a random number with others and with a threshold")
         share = (threshold - low) / (high - low)
         if self.decide([share, 1.0 - share]) == 0:
@@ -116,19 +116,19 @@ class _Explorer(RandomSource):
         return False
 
     def earlier(self, one: Interval, scale: float, other: Interval, other_scale: float) -> bool:
-        """Whether the first of two waiting times is the earlier one: decided now."""
-        if one is other or not (one.untouched and other.untouched):
+        """Branch on whether the first of two waiting times is the earlier."""
+        if one is other or not (one.unconstrained and other.unconstrained):
             self.give_up("it compares random numbers with each other in more than a race")
         rates = one.rate / scale, other.rate / other_scale
         first = self.decide([rates[0] / sum(rates), rates[1] / sum(rates)]) == 0
         if not first:
             one, scale, other, other_scale = other, other_scale, one, scale
         one.rate = sum(rates) * scale
-        other.behind = one, scale / other_scale
+        other.lost_to = one, scale / other_scale
         return first
 
     def decide(self, chances: list[float]) -> int:
-        """The branch to take here."""
+        """Return the index of the branch to take."""
         if self.depth < len(self.decisions):
             taken = self.decisions[self.depth]
         else:
@@ -149,7 +149,7 @@ class _Explorer(RandomSource):
 
 
 class _Repetition(RandomSource):
-    """Repeats a path with ordinary numbers from its intervals."""
+    """Repeats a path with ordinary numbers drawn from its intervals."""
 
     def __init__(self, drawn: list[_Drawn], rng: np.random.Generator) -> None:
         super().__init__()
@@ -165,11 +165,11 @@ class _Repetition(RandomSource):
 
     def _value(self, interval: Interval) -> float:
         if interval not in self._values:
-            # Off the ends, where rounding in the program's own arithmetic may decide.
+            # Avoid the ends, where rounding in the program's arithmetic could change a comparison.
             at = float(self._rng.uniform(0.1, 0.9))
             value = (interval.low + at * (interval.high - interval.low)) ** (1.0 / interval.rate)
-            if interval.behind:
-                winner, times = interval.behind
+            if interval.lost_to:
+                winner, times = interval.lost_to
                 value *= self._value(winner) ** times
             self._values[interval] = value
         return self._values[interval]
@@ -191,21 +191,21 @@ def enumerate_distribution(
     progress: Callable[[int], None] = lambda paths: None,
     repetitions: int | None = None,
 ) -> ExactDistribution[Result]:
-    """Compute the exact distribution of what a program returns.
+    """Compute the exact distribution of a program's result.
 
     Parameters
     ----------
     program : callable
-        Takes a `numpy.random.Generator` of its own kind, returns something hashable.  An exception
-        is a result too, if the program catches it.
+        Accepts a `numpy.random.Generator` (a `RandomSource`) and returns a hashable result.  To
+        include exceptions, the program must return them.
     max_paths : int
-        Give up beyond this many paths.
+        Maximum number of paths.
     rng : numpy.random.Generator
-        For the ordinary numbers of the second run of each path.
+        Draws the ordinary numbers of the repetitions.
     progress : callable
         Called with the number of paths followed so far.
     repetitions : int, optional
-        How often paths are run again, beside once each; by default `REPETITIONS`.
+        Number of repetitions of random paths, in addition to one per path; default `REPETITIONS`.
 
     Returns
     -------
@@ -214,21 +214,21 @@ def enumerate_distribution(
     Raises
     ------
     NotEnumerableError
-        If there are too many paths, if the program calls a method of the generator that has no
-        finite set of outcomes, does more with a uniform number than shift, scale, take the
-        logarithm, round down and compare it with ordinary numbers, or is seen to depend on more
-        than the generator.
+        If there are more than `max_paths` paths; if the program calls a method of the generator
+        without a finite set of outcomes; if the program does more with a uniform number than
+        shift, scale, take the logarithm, round down and compare with ordinary numbers; or if the
+        program is found to depend on more than the generator.
 
     Notes
     -----
-    Two runs of the program a path, and 2,000 more.  Uniform numbers are taken as real numbers: a
-    generator's own steps of 2^-53 are neglected.
+    The program runs twice per path, and 2,000 more times.  Uniform numbers are treated as real
+    numbers: the resolution 2^-53 of a generator is neglected.
     """
     weights: dict[Result, float] = {}
     pending: list[tuple[int, ...]] = [()]
     followed: list[tuple[list[_Drawn], Result]] = []
     unexplored, decisions, paths, repeated = 0.0, 0, 0, 0
-    again_and_again = REPETITIONS if repetitions is None else repetitions
+    count = REPETITIONS if repetitions is None else repetitions
     hidden = HiddenInput(program)
 
     while pending:
@@ -237,12 +237,12 @@ def enumerate_distribution(
             with followed_torch(run):
                 result = program(run)
         except _Abandoned:
-            if run.trouble:
-                raise NotEnumerableError(run.trouble) from None
+            if run.reason:
+                raise NotEnumerableError(run.reason) from None
             unexplored += run.probability
         else:
-            if run.trouble:
-                raise NotEnumerableError(run.trouble)
+            if run.reason:
+                raise NotEnumerableError(run.reason)
             _repeat(program, run.drawn, result, rng, hidden)
             weights[result] = weights.get(result, 0.0) + run.probability
             repeated += 1
@@ -255,13 +255,13 @@ def enumerate_distribution(
         progress(paths)
         if paths + len(pending) > max_paths or decisions > LONGEST_PATHS * max_paths:
             raise NotEnumerableError(f"it has more than {max_paths:,} paths")
-    hidden.settle()
-    for again in rng.integers(len(followed), size=again_and_again) if followed else ():
-        drawn, result = followed[again]
+    hidden.start_comparing()
+    for index in rng.integers(len(followed), size=count) if followed else ():
+        drawn, result = followed[index]
         _repeat(program, drawn, result, rng, hidden)
         repeated += 1
-    if seen := hidden.found():
-        raise NotEnumerableError(seen)
+    if reason := hidden.found():
+        raise NotEnumerableError(reason)
     return ExactDistribution(weights, unexplored, paths, repeated)
 
 
@@ -272,12 +272,12 @@ def _repeat(
     rng: np.random.Generator,
     hidden: HiddenInput,
 ) -> None:
-    """Run a path again with ordinary numbers, which must give the same.
+    """Repeat a path with ordinary numbers and compare the results.
 
     Raises
     ------
     NotEnumerableError
-        If it does not.
+        If the results differ.
     """
     repetition = _Repetition(drawn, rng)
     try:
@@ -289,7 +289,7 @@ def _repeat(
     if again != result:
         raise NotEnumerableError(
             hidden.found()
-            or f"on one path it gave {result}, and {again} when run again with ordinary random "
-            "numbers: it draws randomness from elsewhere than rng, or remembers earlier runs, "
-            "or uses a random number in a way that cannot be followed"
+            or f"it returned {result} on one path, and {again} when the path was repeated with "
+            "ordinary random numbers: it uses randomness other than rng, keeps state between "
+            "runs, or uses a random number in a way that cannot be followed"
         )

@@ -1,7 +1,8 @@
-"""The G-test of counts against a known law, what it could have found, and bounds on the distance.
+"""G-test of counts against a known law, with its power, and bounds on the total variation.
 
-Cells are pooled by the law alone, before any count is seen.  The interval for the total variation
-is proven for every sample size; the p-value uses the chi-squared limit with Williams' correction.
+The pooling of cells depends on the law but not on the counts.  The interval for the total
+variation is valid for every sample size; the p-value uses the chi-squared limit with Williams'
+correction.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ LEAST_EXPECTED = 10.0
 """Outcomes with a smaller expected count are pooled."""
 
 POWER = 0.9
-"""Probability of detection that a detectable distance refers to."""
+"""Probability of detection of a total variation of `GTest.detectable`."""
 
 MOST_POOLS = 32
-"""Into at most so many cells."""
+"""Maximum number of pooled cells."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +31,20 @@ class GTest:
     Attributes
     ----------
     statistic : float
-        G with Williams' correction; infinite if something of probability zero occurred.
+        G with Williams' correction; infinite if an outcome of probability zero occurred.
     degrees : int
-        Degrees of freedom: cells less one.
+        Degrees of freedom: the number of cells minus one.
     p_value : float
-        Probability of a statistic at least as large if the distribution is right.
+        Probability of a statistic at least this large under the distribution.
     samples : int
+        Number of samples.
     impossible : int
-        How many of the samples have probability zero under the distribution.
+        Number of samples with probability zero under the distribution.
     detectable : float
-        A total variation at least this large is found with probability `power`.
+        A total variation at least this large is detected with probability `power`.
     power : float
     rate : float
-        The false-alarm rate that the test is made at.
+        False-alarm rate of the test.
 
     Examples
     --------
@@ -66,7 +68,7 @@ class GTest:
     rate: float
 
     def __str__(self) -> str:
-        """Say what was found."""
+        """Return the statistic and the p-value as text."""
         p_value = f"p-value {self.p_value:.3g}"
         if self.impossible:
             p_value = f"{self.impossible:,} outputs of target probability 0"
@@ -74,7 +76,7 @@ class GTest:
 
     @property
     def rejected(self) -> bool:
-        """Whether the distribution is rejected at the rate of the test."""
+        """Whether the distribution is rejected at `rate`."""
         return self.impossible > 0 or self.p_value < self.rate
 
 
@@ -84,14 +86,14 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | Non
     Parameters
     ----------
     counts : ndarray of int, shape (m,)
-        How often each outcome occurred, N in all; N >= 1.
+        Number of occurrences of each outcome; their sum N must be at least 1.
     law : ndarray, shape (m,)
-        Its probability; sums to one.
+        Probability of each outcome; sums to one.
     rate : float
-        False-alarm rate that `GTest.detectable` and `GTest.rejected` refer to.
+        False-alarm rate of `GTest.detectable` and `GTest.rejected`.
     order : ndarray of int, shape (m,), optional
-        A permutation of the outcomes: neighbours are pooled.  Whatever a deviation is suspected to
-        depend on, but not the counts; by default the distribution.
+        A permutation of the outcomes; neighbors are pooled.  The order may depend on anything
+        except the counts.  Default: by decreasing probability.
 
     Returns
     -------
@@ -100,9 +102,10 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | Non
     Notes
     -----
     Outcomes whose expected count is under 10 are pooled into at most 32 cells.  Williams (1976)
-    divides G by 1 + (sum_i 1 / law_i - 1) / (6 N (k - 1)) for k cells, which brings its mean to
-    k - 1 up to O(1/N^2).  The noncentrality of a law r is N sum (r - p)^2 / p >= 4 N TV^2 over
-    the cells (Cauchy-Schwarz), and pooling hides at most the pooled mass: hence `detectable`.
+    divides G by 1 + (sum_i 1 / law_i - 1) / (6 N (k - 1)) for k cells, so that the mean of G is
+    k - 1 up to O(1/N^2).  `detectable` follows from two bounds: the noncentrality of a law r is
+    N sum (r - p)^2 / p >= 4 N TV^2 over the cells (Cauchy-Schwarz), and pooling hides at most the
+    pooled mass.
     """
     samples = int(counts.sum())
     expected = samples * law
@@ -139,19 +142,19 @@ def chi_squared_test(
     impossible: int = 0,
     hidden: float = 0.0,
 ) -> GTest:
-    """The test of a statistic that is chi-squared in the limit, with what it would have found.
+    """Return the GTest, with its power, of a statistic that is chi-squared in the limit.
 
     Parameters
     ----------
     statistic, degrees : float, int
-        Of at least one degree of freedom.
+        Statistic and degrees of freedom, at least 1.
     samples, impossible : int
     rate : float
     hidden : float
         Total variation that pooling may hide.
     """
     critical = scipy.special.chdtri(degrees, rate)
-    # at which chi-squared exceeds the critical value with this probability
+    # Noncentrality at which the statistic exceeds the critical value with probability POWER.
     noncentrality = scipy.special.chndtrinc(critical, degrees, 1.0 - POWER)
     return GTest(
         statistic=statistic,
@@ -166,9 +169,9 @@ def chi_squared_test(
 
 
 def _pools(expected: FloatArray, light: Mask, order: IntArray) -> IntArray:
-    """The cell of each light outcome: neighbours in order, 10 expected or more but in a single one.
+    """Return the cell of each outcome of ``expected[light]``; neighbors in `order` share a cell.
 
-    In the order of the outcomes, as ``expected[light]``.
+    The expected count of a cell is at least 10, unless there is only one cell.
     """
     ranked = order[light[order]]
     before = np.cumsum(expected[ranked]) - expected[ranked]
@@ -183,7 +186,7 @@ def _pools(expected: FloatArray, light: Mask, order: IntArray) -> IntArray:
 def total_variation_interval(
     first: IntArray, second: IntArray, law: FloatArray, confidence: float
 ) -> tuple[float, float]:
-    """Bounds on the total variation between the law of the samples and a known law.
+    """Return bounds on the total variation between the law of the samples and a known law.
 
     Parameters
     ----------
@@ -199,14 +202,14 @@ def total_variation_interval(
 
     Notes
     -----
-    Low: the outcomes that are too frequent in the first half form an event; its probability is
-    bounded from the second half (Clopper and Pearson), and exceeds its probability under the law
-    by at most the total variation.
+    Low: consider the event of the outcomes that are too frequent in the first half.  The second
+    half bounds the probability of the event (Clopper and Pearson), which exceeds the probability
+    under the law by at most the total variation.
 
-    High: on k cells the empirical law is within sqrt((k - 1) / N) / 2 of the true one in mean
-    total variation (Jensen), and within sqrt(log(1 / delta) / (2 N)) of that mean with
-    probability 1 - delta (McDiarmid).  The least likely outcomes are pooled, which hides no more
-    than their mass under the distribution; how many to pool is decided from the distribution alone.
+    High: on k cells the mean total variation between the empirical and the true law is at most
+    sqrt((k - 1) / N) / 2 (Jensen), and the total variation exceeds its mean by at most
+    sqrt(log(1 / delta) / (2 N)) with probability 1 - delta (McDiarmid).  The least likely outcomes
+    are pooled, which hides at most their mass under the law; their number depends only on the law.
     """
     delta = 0.5 * (1.0 - confidence)
     excess = first > first.sum() * law
@@ -218,7 +221,7 @@ def total_variation_interval(
     samples = int(counts.sum())
     order = np.argsort(-law, kind="stable")
     cells = np.arange(1, law.size + 1)
-    hidden = np.append(np.cumsum(law[order][::-1])[::-1][1:], 0.0)  # mass after the first k
+    hidden = np.append(np.cumsum(law[order][::-1])[::-1][1:], 0.0)  # Mass after the first k.
     kept = int(np.argmin(0.5 * np.sqrt(cells / samples) + hidden)) + 1
     empirical = counts[order] / samples
     apart = total_variation(

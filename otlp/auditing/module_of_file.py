@@ -1,4 +1,4 @@
-"""A file of somebody's own as a module."""
+"""Import of a user's file as a module."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import ModuleType
 
 
 def module_of_file(file: Path) -> ModuleType:
-    """Load one file, and not the package that it lies in, by a name that no other module has.
+    """Import a file as a module with a unique name, without importing its package.
 
     Raises
     ------
     OSError
-        If there is no such file.
+        If the file does not exist.
     """
     name = f"_audited_{file.stem}"
     specification = importlib.util.spec_from_file_location(name, file)

@@ -1,9 +1,9 @@
-"""Exponential races: numbers that are increasing or decreasing functions of waiting times.
+"""Exponential races: monotone functions of exponential waiting times.
 
-A waiting time T is exponential.  The first of two with rates r and s is one of rate r + s, and
-comes from the first with probability r / (r + s), independently of when; so the outcome of
-``argmax(p / E)``, ``argmin(E / p)`` or ``argmax(logits + gumbel)`` branches without integrals, one
-comparison after the other (Gumbel's and Efraimidis and Spirakis' races).
+The minimum of two waiting times of rates r and s has rate r + s.  The minimum is the first waiting
+time with probability r / (r + s), independently of its value.  The comparisons in
+``argmax(p / E)``, ``argmin(E / p)`` or ``argmax(logits + gumbel)`` therefore branch one after the
+other, without integrals (Gumbel; Efraimidis and Spirakis).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Clock:
-    """What a number says of a waiting time T = scale E, for E exponential.
+    """A number as a function of a waiting time T = scale E, with E exponential.
 
     The number is factor T, factor / T (with a factor of 1 or -1), or factor log T.
     """
@@ -25,23 +25,23 @@ class Clock:
     scale: float = 1.0
 
     @property
-    def runs_forward(self) -> bool:
-        """Whether a later time makes the number larger."""
+    def increasing(self) -> bool:
+        """Whether the number increases with the waiting time."""
         return (self.factor > 0.0) != (self.kind == "inverse")
 
-    def alike(self, other: Clock) -> bool:
-        """Whether the larger of two such numbers tells which time is later."""
+    def comparable(self, other: Clock) -> bool:
+        """Whether comparing the two numbers compares their waiting times."""
         return (self.kind, self.factor) == (other.kind, other.factor)
 
     def times(self, c: float) -> Clock:
-        """The number times c, which is not 0."""
+        """Return the clock of the number times c, c != 0."""
         if self.kind == "log":
             return replace(self, factor=self.factor * c)
         size = abs(c) if self.kind == "time" else 1.0 / abs(c)
         return replace(self, factor=self.factor * math.copysign(1.0, c), scale=self.scale * size)
 
     def plus(self, c: float) -> Clock | None:
-        """The number plus c."""
+        """Return the clock of the number plus c; None if there is none."""
         if c == 0.0:
             return self
         if self.kind != "log" or abs(c / self.factor) > 700.0:
@@ -49,20 +49,20 @@ class Clock:
         return replace(self, scale=self.scale * math.exp(c / self.factor))
 
     def divides(self, c: float) -> Clock | None:
-        """C, which is not 0, divided by the number."""
+        """Return the clock of c divided by the number, c != 0; None if there is none."""
         if self.kind == "log":
             return None
         other: Literal["time", "inverse"] = "inverse" if self.kind == "time" else "time"
         return replace(self, kind=other).times(c)
 
     def log(self) -> Clock | None:
-        """The logarithm of the number."""
+        """Return the clock of the logarithm of the number; None if there is none."""
         if self.kind == "log" or self.factor < 0.0:
             return None
         return replace(self, kind="log", factor=1.0 if self.kind == "time" else -1.0)
 
     def exp(self) -> Clock | None:
-        """The exponential of the number."""
+        """Return the clock of the exponential of the number; None if there is none."""
         if self.kind != "log" or abs(self.factor) != 1.0:
             return None
         return replace(self, kind="time" if self.factor > 0.0 else "inverse", factor=1.0)

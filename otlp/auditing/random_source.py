@@ -1,4 +1,4 @@
-"""A numpy generator whose draws all come from two primitives, for the enumeration to answer."""
+"""A NumPy generator whose draws use two primitives, which the enumeration implements."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from otlp.auditing.undecided import log
+from otlp.auditing.lazy_uniform import log
 from otlp.distribution import FloatArray
 
 LARGEST_RANGE = 100_000
-"""Integers of a larger range are seeds, not choices."""
+"""Integers from a larger range are treated as seeds and end the enumeration."""
 
 BITS = np.random.PCG64(0)
-"""What every source holds because a generator must; what draws from it goes round the source."""
+"""Bit generator that NumPy's Generator requires; draws from it bypass the source."""
 
 _SCRATCH: Any = np.random.default_rng(0)
-"""Checks arguments as numpy does; what it draws is thrown away."""
+"""Used to check arguments with NumPy; its draws are discarded."""
 
 _GENERATOR: Any = np.random.Generator
 
 
 class RandomSource(_GENERATOR):  # type: ignore[misc]
-    """The methods of numpy's `Generator` that verification rules use, from two primitives.
+    """The methods of NumPy's `Generator` that verification rules use, from two primitives.
 
-    A subclass, so that ``np.random.default_rng(rng)`` and `isinstance` take it for what it stands
-    for; its own bits are never drawn from.
+    A subclass of `Generator`, so that ``np.random.default_rng(rng)`` and `isinstance` accept it;
+    its own bit generator is never used.
 
     Attributes
     ----------
     generators : set
-        Generators of PyTorch's that draws were asked of.
+        PyTorch generators that the program passed to random functions.
     """
 
     def __init__(self) -> None:
@@ -42,18 +42,18 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
 
     @abstractmethod
     def uniform_number(self) -> Any:
-        """A number uniform on [0, 1)."""
+        """Return a uniform number on [0, 1)."""
 
     @abstractmethod
     def category(self, law: FloatArray) -> int:
-        """An index drawn from a probability vector."""
+        """Draw an index from a probability vector."""
 
     @abstractmethod
     def give_up(self, reason: str) -> NoReturn:
-        """Declare that the program cannot be enumerated."""
+        """Abort the run: the program cannot be enumerated for this reason."""
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        """Uniform numbers on [0, 1), as `Generator.random`."""
+        """Draw uniform numbers on [0, 1), as `Generator.random`."""
         _SCRATCH.random(size, dtype)
         if out is not None:
             self.give_up("it calls rng.random with out=")
@@ -62,7 +62,7 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         return self._map(size, lambda number: number)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-        """Uniform numbers on [low, high), as `Generator.uniform`."""
+        """Draw uniform numbers on [low, high), as `Generator.uniform`."""
         shape = _shape(_SCRATCH.uniform(low, high, size))
         width = np.subtract(high, low) if shape else high - low
         return low + width * self.random(shape)
@@ -70,19 +70,19 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
     def standard_exponential(
         self, size: Any = None, dtype: Any = np.float64, method: str = "zig", out: Any = None
     ) -> Any:
-        """Waiting times of rate 1, as `Generator.standard_exponential`."""
+        """Draw waiting times of rate 1, as `Generator.standard_exponential`."""
         _SCRATCH.standard_exponential(size, dtype, method)
         if out is not None:
             self.give_up("it calls rng.standard_exponential with out=")
         return self._map(size, lambda number: -log(number))
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
-        """Waiting times of mean `scale`, as `Generator.exponential`."""
+        """Draw waiting times of mean `scale`, as `Generator.exponential`."""
         shape = _shape(_SCRATCH.exponential(scale, size))
         return scale * self.standard_exponential(shape)
 
     def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Gumbel numbers, as `Generator.gumbel`."""
+        """Draw Gumbel numbers, as `Generator.gumbel`."""
         shape = _shape(_SCRATCH.gumbel(loc, scale, size))
         return loc + scale * self._map(shape, lambda number: -log(-log(number)))
 
@@ -101,10 +101,10 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         dtype: Any = np.int64,
         endpoint: bool = False,
     ) -> Any:
-        """Integers of a range, as `Generator.integers`."""
+        """Draw integers from a range, as `Generator.integers`."""
         _SCRATCH.integers(low, high, size, dtype, endpoint)
         if np.ndim(low) or np.ndim(high):
-            self.give_up("it calls rng.integers for many ranges at once")
+            self.give_up("it calls rng.integers with an array of ranges")
         first, last = (0, low) if high is None else (low, high)
         count = last - first + endpoint
         if count > LARGEST_RANGE:
@@ -120,7 +120,7 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         axis: int = 0,
         shuffle: bool = True,
     ) -> Any:
-        """Entries of a population, as `Generator.choice`; a distribution off 1 raises as there."""
+        """Draw from a population, as `Generator.choice`, with the same errors."""
         _SCRATCH.choice(a, size, replace, p, axis, shuffle)
         population = np.asarray(np.arange(a) if np.ndim(a) == 0 else a)
         if axis != 0:
@@ -139,11 +139,11 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         return population[np.array(chosen, dtype=np.int64).reshape(shape)]
 
     def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
-        """Counts of n categories, as `Generator.multinomial`: the last one takes what is left."""
+        """Draw counts, as `Generator.multinomial`: the last category has the remaining mass."""
         _SCRATCH.multinomial(n, pvals)
         law = np.array(pvals, dtype=np.float64)
         if size is not None or law.ndim != 1:
-            self.give_up("it calls rng.multinomial for many laws or samples at once")
+            self.give_up("it calls rng.multinomial with an array of laws or with size=")
         law[-1] = max(0.0, 1.0 - float(law[:-1].sum()))
         law /= law.sum()
         counts = np.zeros(law.size, dtype=np.int64)
@@ -152,34 +152,34 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         return counts
 
     def binomial(self, n: int, p: float, size: Any = None) -> Any:
-        """Successes among n trials, as `Generator.binomial`."""
+        """Draw the number of successes in n trials, as `Generator.binomial`."""
         _SCRATCH.binomial(n, p)
         if size is not None or np.ndim(n) or np.ndim(p):
-            self.give_up("it calls rng.binomial for many samples at once")
+            self.give_up("it calls rng.binomial with an array or with size=")
         return sum(self.category(np.array([1.0 - p, p])) for _ in range(n))
 
     def permutation(self, x: Any, axis: int = 0) -> Any:
-        """A random order, as `Generator.permutation`."""
+        """Draw a random permutation, as `Generator.permutation`."""
         return self.choice(x, x if np.ndim(x) == 0 else len(x), replace=False, axis=axis)
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
-        """Put in random order in place, as `Generator.shuffle`."""
+        """Shuffle in place, as `Generator.shuffle`."""
         x[:] = self.permutation(np.array(x), axis)
 
 
 def _shape(drawn: Any) -> Any:
-    """The shape of what numpy drew; None for a number."""
+    """Return the shape of an array; None for a scalar."""
     return getattr(drawn, "shape", None)
 
 
-def _refusal(name: str) -> property:
-    def refuse(source: RandomSource) -> NoReturn:
-        source.give_up(f"it uses rng.{name}, which has no finite set of outcomes here")
+def _unsupported(name: str) -> property:
+    def give_up(source: RandomSource) -> NoReturn:
+        source.give_up(f"it uses rng.{name}, which has no finite set of outcomes")
 
-    return property(refuse)
+    return property(give_up)
 
 
 _COPIES = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__")
 _PUBLIC = (name for name in dir(np.random.Generator) if not name.startswith("_"))
 for _name in {*_PUBLIC, *_COPIES} - vars(RandomSource).keys():
-    setattr(RandomSource, _name, _refusal(_name))
+    setattr(RandomSource, _name, _unsupported(_name))

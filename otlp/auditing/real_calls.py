@@ -1,8 +1,9 @@
-"""Rounds as a rule really plays them, and whether they follow the law that was enumerated.
+"""Test of real calls of a rule against the enumerated distribution.
 
-An enumeration replaces the random numbers of a rule, hands it one row, and runs it a few thousand
-times.  What that hides shows in real calls: the precision of a draw, a seed, a call that NumPy
-refuses, another answer to a real generator, a second row, a late change.
+An enumeration replaces the random numbers of a rule, passes one row, and runs the rule a few
+thousand times.  Real calls show what an enumeration cannot: the precision of a draw, a seed, a
+call that NumPy rejects, a different result with a real generator, an error in another row of a
+batch, a change after many calls.
 """
 
 from __future__ import annotations
@@ -14,96 +15,97 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from otlp.auditing.audited_rule import AuditedRule, Output, Progress, Step
 from otlp.auditing.enumeration import ExactDistribution, NotEnumerableError
 from otlp.auditing.gtest import GTest, g_test
 from otlp.auditing.settings import AuditRun
-from otlp.auditing.subject import Output, Progress, Step, Subject
 from otlp.auditing.torch_source import seeded_torch
 from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
 
 CALLS = 10_000
-"""Rounds that are played for real after an enumeration."""
+"""Number of real rounds after an enumeration."""
 
 BATCH = 256
-"""Rounds between two reports of progress."""
+"""Rounds per progress report."""
 
 ROUNDING = 2.0**-20
-"""Probability that rounding is granted: a few of the steps of 2^-24 that draws in float32 have."""
+"""Probability allowed for rounding: a few steps of 2^-24, the resolution of draws in float32."""
 
 
 class RefutedError(NotEnumerableError):
-    """Real calls do not follow the law that was enumerated."""
+    """Real calls do not follow the enumerated distribution."""
 
 
 def play_rounds(
-    subject: Subject,
+    audited: AuditedRule,
     rounds: int,
     rng: np.random.Generator,
     progress: Progress,
     step: int | None = None,
 ) -> tuple[IntArray, list[Output]]:
-    """Drafted tokens and outputs of many rounds, in batches of as many rows as the rule takes.
+    """Play rounds in batches of `step`; return the drafted tokens and the outputs.
 
-    `step` rounds are drafted before they are verified, by default as many as that.
+    By default, `step` is the batch size of the rule, or 256 for a rule without batches.
 
     Raises
     ------
     SizeLimitError
-        If the drafted tuples would take more than 2 GiB.
+        If the drafted tuples would need more than 2 GiB.
     """
-    width, step = subject.width, step or subject.batch or BATCH
+    width, step = audited.width, step or audited.batch or BATCH
     check_memory(f"{rounds:,} tuples of n = {width:,} drafts", 16.0 * rounds * width, MEMORY_LIMIT)
     outputs: list[Output] = []
     tokens = np.empty((rounds, width), dtype=np.int64)
     with seeded_torch(rng):
         for start in range(0, rounds, step):
             rows = tokens[start : start + step]
-            rows[:] = subject.draft(len(rows), rng)
-            outputs += subject.play(rows, rng)
+            rows[:] = audited.draft(len(rows), rng)
+            outputs += audited.play(rows, rng)
             progress("sampling", min(1.0, (start + step) / rounds))
     return tokens, outputs
 
 
-def hold_real_calls(
-    subject: Subject, settings: AuditRun, law: ExactDistribution[Step], texts: FloatArray
+def check_real_calls(
+    audited: AuditedRule, settings: AuditRun, law: ExactDistribution[Step], texts: FloatArray
 ) -> dict[str, GTest]:
-    """Play ten thousand rounds, and test them against an enumerated law.
+    """Play 10,000 rounds and test them against an enumerated distribution.
 
     Parameters
     ----------
-    subject : Subject
+    audited : AuditedRule
     settings : AuditRun
-        Whose `false_alarm_rate` the tests share.
+        The tests share its `false_alarm_rate`.
     law : ExactDistribution
-        Of drafted tokens and output.
+        Distribution of drafted tokens and output.
     texts : ndarray
-        The law of texts that follows; see `Subject.completed`.
+        Distribution of texts under `law`; see `AuditedRule.completed`.
 
     Returns
     -------
     dict of str to GTest
-        By what was counted.  The outputs come first: their test says what would have been found.
+        The tests by the quantity counted.  The first is the test of the outputs, whose power is
+        reported.
 
     Raises
     ------
     RefutedError
-        If one of them rejects.
+        If a test rejects.
 
     Notes
     -----
-    Rows of a batch whose tokens are renamed (see `Subject.renaming`) follow no law that was
-    enumerated; where the rule was found to be lossless, their texts follow the target's.
+    Rows of a batch with renamed tokens (see `AuditedRule.token_shifts`) are not enumerated.  If
+    the rule is lossless, their texts follow the target.
     """
-    tokens, outputs = play_rounds(subject, CALLS, settings.rng, settings.progress)
-    turns = subject.renaming(subject.batch or 1)
-    own = turns[np.arange(CALLS) % turns.size] == 0
+    tokens, outputs = play_rounds(audited, CALLS, settings.rng, settings.progress)
+    shifts = audited.token_shifts(audited.batch or 1)
+    own = shifts[np.arange(CALLS) % shifts.size] == 0
     steps = [
         Step(tuple(row), output)
         for row, output, kept in zip(tokens.tolist(), outputs, own, strict=True)
         if kept
     ]
-    target = subject.texts()
+    target = audited.texts()
     renamed = not own.all() and total_variation(texts, target) <= settings.tolerance
     share = settings.false_alarm_rate / (2 + renamed)
     marginal: defaultdict[Output, float] = defaultdict(float)
@@ -115,16 +117,16 @@ def hold_real_calls(
     }
     if renamed:
         others = [output for output, kept in zip(outputs, own, strict=True) if not kept]
-        counts = np.bincount(subject.cells(others, settings.rng), minlength=target.size + 1)
+        counts = np.bincount(audited.cells(others, settings.rng), minlength=target.size + 1)
         tests["texts of renamed rows"] = g_test(counts, np.append(target, 0.0), share)
     for name, test in tests.items():
         if test.rejected:
-            off = f"p-value {test.p_value:.2g}"
+            finding = f"p-value {test.p_value:.2g}"
             if test.impossible:
-                off = f"{test.impossible:,} are not in it"
+                finding = f"{test.impossible:,} have probability 0"
             raise RefutedError(
-                f"real calls do not follow the law that was enumerated (G-test of {test.samples:,} "
-                f"{name}: {off}): draws of low precision, a seed, state, or rows that mix"
+                f"real calls do not follow the enumerated distribution (G-test of {test.samples:,} "
+                f"{name}: {finding}): draws of low precision, a seed, state, or rows that interact"
             )
     return tests
 
@@ -132,7 +134,7 @@ def hold_real_calls(
 def _test(
     results: Sequence[Any], law: Mapping[Any, float], unexplored: float, rate: float
 ) -> GTest:
-    """The G-test of results; of those that the law lacks, more than rounding brings are proof."""
+    """Return the G-test of results; ignore results outside the law if rounding can explain them."""
     seen = Counter(results)
     counts = np.array([seen[result] for result in law])
     unknown = len(results) - int(counts.sum())

@@ -1,4 +1,4 @@
-"""What an audit found: a verdict, the numbers behind it, both in words."""
+"""Report of an audit: the verdict, its numbers, and their text."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from otlp.auditing.audited_rule import AuditedRule
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
 from otlp.auditing.settings import AuditRun
-from otlp.auditing.subject import Subject
 from otlp.distribution import FloatArray
 from otlp.showing.html import html_bar, html_table
 
 UPWARDS = Context(prec=2, rounding=ROUND_CEILING)
-"""Rounds what a test promises to find, so that the promise stays true."""
+"""Rounds up, so that a printed detectable total variation is not too small."""
 
 
 class Verdict(Enum):
-    """What an audit concludes; the value says it in plain words.
+    """Verdict of an audit; the value is its description.
 
     Examples
     --------
@@ -34,97 +34,95 @@ class Verdict(Enum):
     """
 
     LOSSLESS = "The rule is lossless: its exact output law is the target; real calls follow it."
-    NOT_REJECTED = "No deviation was found: the sample agrees with the target. That is no proof."
+    NOT_REJECTED = "No deviation was found: the sample agrees with the target. This is not a proof."
     NOT_LOSSLESS = "The rule is not lossless: its output does not follow the target."
-    RULE_FAILED = "The rule raises an error, or gives what is no token or no distribution."
-    DRAFTS_DIFFER = "The drafts do not follow the scheme that they are said to follow."
+    RULE_FAILED = "The rule raises an error, or does not return a token or a distribution."
+    DRAFTS_DIFFER = "The drafts do not follow the declared draft scheme."
     SAMPLE_DIFFERS = "The plan's sample does not follow its conditional."
     ROUNDS_DEPEND = "Successive rounds are not independent: random numbers are used again."
-    ANTICIPATION = "How much is verified depends on what was drawn: texts are not the target's."
-    DRAWS_SHARED = "Text is not the target's, as drafts and verification share random numbers."
-    SLOWER_THAN_STATED = "Nothing is wrong with the text; less is accepted than is stated."
-    TEXTS_DIFFER = "The server's texts do not follow those of the baseline."
+    ANTICIPATION = "The schedule depends on drawn tokens: the text does not follow the target."
+    DRAWS_SHARED = "Drafts and verification share random numbers: the text is not the target's."
+    SLOWER_THAN_STATED = "No deviation was found, but the acceptance is lower than stated."
+    TEXTS_DIFFER = "The server's texts do not follow the baseline's texts."
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found wrong."""
+        """Whether the verdict is LOSSLESS or NOT_REJECTED."""
         return self in (Verdict.LOSSLESS, Verdict.NOT_REJECTED)
 
 
 @dataclass(frozen=True, eq=False)
 class AuditReport:
-    """What `otlp.audit` and `otlp.audit_rounds` found.
+    """Report of `otlp.audit` or `otlp.audit_rounds`.
 
-    One token is a round of length one: a text is what the rule gave, completed by the target to
-    L + 1 tokens, and L = 0 for a rule over one token.
+    A text is an output completed by the target to L + 1 tokens; L = 0 for a rule over one token.
 
     Attributes
     ----------
     rule, drafted : str
-        What was tested: the rule, and how its drafts are said to be drawn.
+        Name of the rule, and description of the declared drafts.
     method : str
-        "enumeration" (exact), "conditional" (exact: a plan's conditionals), "search" (exact if a
-        program's answers are constant between points of equal answers) or "sampling".
+        "enumeration" (exact), "conditional" (exact, from a plan's conditionals), "search" (exact if
+        a program's answers are constant between probes with equal answers) or "sampling".
     target, output : ndarray, shape (V,) or (V, ..., V)
-        Distribution of a text: the target's, and that of the rule's output, exact or as sampled.
-        Failures are missing from it.
+        Distribution of a text under the target and under the rule, exact or sampled, without
+        failures.
     acceptance, acceptance_error : float
-        Probability that the output is one of the drafted tokens, exact or as sampled, and then
-        half of its interval at `confidence`; NaN for a rule over several tokens.
+        Probability that the output is a drafted token, and half the width of its interval at
+        `confidence` (0 if exact); `acceptance` is NaN for a rule over several tokens.
     tokens, tokens_error : float
-        Mean number of tokens that a round gives, likewise.
+        Mean number of tokens per round, and half the width of its interval.
     total_variation : float
-        Between target and output (a failure counts as another text); of the sample, if sampled,
-        and then too large by the sampling noise: see `interval`.
+        Total variation between target and output (a failure counts as another text).  If sampled,
+        the value of the sample, which sampling noise increases; see `interval`.
     interval : tuple of float
         Bounds on the total variation, at `confidence` if sampled.
     tolerance : float
-        Largest exact total variation that is called lossless.
+        Maximum exact total variation of a lossless rule.
     failures : mapping of str to float
-        What went wrong, and its probability or share of the samples.
+        Descriptions of failures with their probability or fraction of the samples.
     drafts : DraftCheck or None
-        Whether the drafts follow the declared ones; None if there was nothing to compare.
+        Comparison of the drafts with the declared scheme; None if the declared scheme is drawn.
     reported_draft_error : float
-        Total variation of the q that is reported to the rule from the declared scheme's own, the
-        largest over the drafts; NaN where they cannot be compared (a list of tuples has no q).
+        Total variation between the q that is passed to the rule and the q of the declared scheme,
+        the maximum over the drafts; NaN if not comparable (a list of tuples has no q).
     size : int
-        Paths followed, tuples listed ("conditional"), or samples drawn.
+        Number of paths ("enumeration", "search"), tuples ("conditional") or samples.
     why_sampled : str
-        Why the exact law was not computed, or why a plan's samples were not followed; empty if
-        all is exact.
+        Reason why the rule, or the `sample` of a plan, was sampled; empty if the audit is exact.
     confidence : float
-        1 if the law is exact.
+        Confidence of the intervals; 1 if the law is exact.
     false_alarm_rate : float
-        Probability that a correct rule with the declared drafts is rejected by this audit; 0 if
-        all is exact.
+        Probability that the audit rejects a correct rule with the declared drafts; 0 if the audit
+        is exact.
     test : GTest or None
-        The G-test of the sampled output; None if the law is exact.
+        G-test of the sampled output; None if the law is exact.
     repetitions : int
-        How often a path was run again, always with the same result; 0 if sampled.
+        Number of repetitions of paths, all with the same result; 0 if sampled.
     sample_error : float
-        Total variation of what a plan samples from its conditionals, over all drafts; 0 if there
-        is no plan, NaN if sampled.
+        Total variation between the samples and the conditionals of a plan, over all drafts; 0
+        without a plan, NaN if sampled.
     sample_test : GTest or None
-        The G-test of what a plan samples against its conditionals, where it was sampled.
+        G-test of the samples of a plan against its conditionals, if sampled.
     real_tests : mapping of str to GTest
-        The G-tests of real calls against the law that was enumerated, by what was counted, the
-        outputs first; empty if there is none.
+        G-tests of real calls against the enumerated law, by the quantity counted, the outputs
+        first; empty without enumeration.
     reading : str
-        How the rule's arguments were read, where their names do not say all; see `otlp.audit`.
+        How the rule's parameters were mapped, if not by recognized names in the usual order; see
+        `otlp.audit`.
     lossless_swapped : bool
-        Whether nothing is wrong with the rule once it is handed q for p and p for q; looked for
-        where something is wrong with a rule over one token.
+        Whether the rule passes with p and q swapped; tested only if a rule over one token fails.
     successive : mapping of str to GTest
-        The G-tests of independence of successive rounds that were drafted by an engine's own
-        random state, by what was paired; empty elsewhere.
+        G-tests of independence of successive rounds, by the quantities paired; empty without a
+        drafter.
     anticipation : str
-        Where texts are off under a schedule, and are right at each fixed length: an example of what
-        it looks at; else empty.
+        An example of how the schedule depends on drawn tokens, if the texts deviate under the
+        schedule but not at each fixed length; else empty.
     stated : float
-        What `acceptance`, or for a rule over several tokens `tokens`, is said to be; NaN if
-        nothing is.
+        Stated `acceptance` (for a rule over several tokens: `tokens`); NaN if not stated.
     apart : GTest or None
-        Where text of such rounds is not the target's, and is with drafts drawn apart: its test.
+        G-test of the texts with redrawn drafts, if the texts deviate with the drafter's tokens but
+        not with redrawn drafts.
 
     Examples
     --------
@@ -169,7 +167,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The first thing that is wrong, in the order in which one mends them."""
+        """The first finding, in the order in which the findings should be fixed."""
         exact = self.test is None
         if sum(self.failures.values()) > (self.tolerance if exact else 0.0):
             return Verdict.RULE_FAILED
@@ -189,12 +187,12 @@ class AuditReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found wrong."""
+        """Whether the verdict is LOSSLESS or NOT_REJECTED."""
         return self.verdict.passed
 
     @property
     def slower(self) -> bool:
-        """Whether less is accepted than is stated, by more than chance has at 1e-6."""
+        """Whether the acceptance (or mean tokens) is below `stated`, significant at 1e-6."""
         if math.isnan(self.stated):
             return False
         found, error = self.acceptance, self.acceptance_error
@@ -205,10 +203,10 @@ class AuditReport:
         return found + max(error, self.tolerance) < self.stated
 
     def worst_texts(self, count: int = 5) -> list[tuple[tuple[int, ...], float, float]]:
-        """The texts that are furthest off: (tokens, target, output), the worst first.
+        """Return (tokens, target, output) of the texts with the largest deviations, in order.
 
-        In a sample they are measured in standard deviations, else a frequent text would lead by
-        noise.
+        Deviations of a sample are in standard deviations, because the noise of frequent texts is
+        larger.
         """
         apart = np.abs(self.output - self.target)
         if self.test is not None:
@@ -222,7 +220,7 @@ class AuditReport:
         ]
 
     def __repr__(self) -> str:
-        """Say the verdict on the rule, and how it was found."""
+        """Return the verdict, the rule, the method and the interval."""
         low, high = self.interval
         return (
             f"<AuditReport {self.verdict.name}: {self.rule}, by {self.method}, "
@@ -235,7 +233,7 @@ class AuditReport:
         return table if math.isnan(self.acceptance) else table + html_bar(self.acceptance, math.nan)
 
     def __str__(self) -> str:
-        """Say what was tested and what was found, in plain words."""
+        """Return a summary of the audit."""
         completed = f"; outputs are completed by the target to {self.target.ndim} tokens"
         lines = [
             f"{self.verdict.name}: {self.verdict.value}",
@@ -245,32 +243,32 @@ class AuditReport:
         lines += [self.reading] if self.reading else []
         if self.lossless_swapped:
             lines.append(
-                "With p and q swapped nothing is wrong with it: it takes the draft's law where it "
-                "is handed the target's. Name its parameters target_probs and draft_probs."
+                "With p and q swapped the rule passes: its parameters for p and q are in the "
+                "opposite order. Name the parameters target_probs and draft_probs."
             )
-        kind = "probability" if self.test is None else "share of samples"
+        kind = "probability" if self.test is None else "fraction of samples"
         lines += [f"  {what} ({kind} {chance:.3g})" for what, chance in self.failures.items()]
         lines += self._exact() if self.test is None else self._sampled(self.test)
         if self.sample_test is not None:
             lines.append(
-                f"Samples against conditionals, {self.sample_test.samples:,} of them: "
+                f"Test of {self.sample_test.samples:,} samples against the conditionals: "
                 f"G-test: {self.sample_test}."
             )
         if math.isnan(self.acceptance):
-            lines.append(f"Mean tokens a round {self._mean(self.tokens, self.tokens_error)}.")
+            lines.append(f"Mean tokens per round {self._mean(self.tokens, self.tokens_error)}.")
         else:
             share = self._mean(self.acceptance, self.acceptance_error)
             lines.append(f"Acceptance {share} (output among the drafted tokens).")
         if not math.isnan(self.stated):
             lines.append(f"Stated: {self.stated:.6g}.")
         if not self.passed and not self.slower:
-            lines.append("Furthest off: " + "; ".join(map(_text, self.worst_texts())) + ".")
+            lines.append("Largest deviations: " + "; ".join(map(_text, self.worst_texts())) + ".")
         if self.anticipation:
-            lines.append(f"At each fixed length the rule is right; {self.anticipation}.")
+            lines.append(f"The rule passes at each fixed length; {self.anticipation}.")
         if self.reported_draft_error > self.tolerance:
             lines.append(
-                "The rule was told another q than its drafts are said to follow: total variation "
-                f"{self.reported_draft_error:.3g}."
+                "The q passed to the rule differs from the q of the declared drafts: total "
+                f"variation {self.reported_draft_error:.3g}."
             )
         if self.drafts is not None:
             lines.append(str(self.drafts))
@@ -287,22 +285,22 @@ class AuditReport:
         if high - low > 1e-9:
             text += f" (between {low:.3g} and {high:.3g})"
         counted = "tuples" if self.method == "conditional" else "paths"
-        tried = " between tried points" if self.method == "search" else ""
+        between = " between probes" if self.method == "search" else ""
         lines = [
-            f"{text}, exact by {self.method}{tried} over {self.size:,} {counted}; "
-            f"lossless is up to {self.tolerance:g}."
+            f"{text}, exact by {self.method}{between} over {self.size:,} {counted}; "
+            f"tolerance {self.tolerance:g}."
         ]
         if self.repetitions:
             lines.append(
-                f"Run again {self.repetitions:,} times with the same results; no randomness "
-                "beside the generator was seen."
+                f"Repeated {self.repetitions:,} times with the same results; no randomness "
+                "other than the generator was detected."
             )
         if self.real_tests:
             lines += _describe_real(self.real_tests)
         if self.sample_error > self.tolerance:
-            lines.append(f"Its samples are {self.sample_error:.3g} off its conditionals.")
+            lines.append(f"Total variation of samples from conditionals {self.sample_error:.3g}.")
         if self.why_sampled:
-            lines.append(f"Its sampler was sampled, because {self.why_sampled}.")
+            lines.append(f"The plan's sample was tested by sampling, because {self.why_sampled}.")
         return lines
 
     def _sampled(self, test: GTest) -> list[str]:
@@ -313,71 +311,71 @@ class AuditReport:
             f"({self.confidence:.0%} confidence).",
             f"G-test: {test}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
             describe_power(test),
-            *self._in_sequence(),
+            *self._independence(),
         ]
 
-    def _in_sequence(self) -> list[str]:
+    def _independence(self) -> list[str]:
         lines = []
-        if self.successive:
-            what, least = min(self.successive.items(), key=lambda entry: entry[1].p_value)
-            lines.append(f"Successive rounds, {len(self.successive)} tests; {what}: {least}.")
-            varying = [test for test in self.successive.values() if test.degrees] or [least]
+        if tests := self.successive:
+            what, least = min(tests.items(), key=lambda entry: entry[1].p_value)
+            lines.append(f"Independence, least p-value of {len(tests)} tests, {what}: {least}.")
+            varying = [test for test in tests.values() if test.degrees] or [least]
             weakest = max(varying, key=lambda test: test.detectable)
             lines.append(describe_power(weakest, "A dependence of total variation"))
         if self.apart is not None:
             lines.append(
-                f"With drafts that are drawn apart no deviation is found (G-test: {self.apart})."
+                f"With drafts of another generator, no deviation was found (G-test: {self.apart})."
             )
         return lines
 
 
 def report_on(
-    subject: Subject,
+    audited: AuditedRule,
     settings: AuditRun,
     target: FloatArray,
     output: FloatArray,
     failures: Mapping[str, float],
     **found: Any,
 ) -> AuditReport:
-    """A report of laws of texts, as vectors; of failures the five commonest are kept."""
-    shape = (subject.vocab_size,) * len(subject.target)
+    """Return a report from laws of texts given as vectors; keep the five most common failures."""
+    shape = (audited.vocab_size,) * len(audited.target)
     return AuditReport(
-        rule=subject.name,
-        drafted=subject.drafted,
+        rule=audited.name,
+        drafted=audited.drafted,
         target=target.reshape(shape),
         output=output.reshape(shape),
         tolerance=settings.tolerance,
         failures=dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5]),
-        reported_draft_error=subject.reported_draft_error,
-        reading=subject.reading,
+        reported_draft_error=audited.reported_draft_error,
+        reading=audited.reading,
         **found,
     )
 
 
 def _text(entry: tuple[tuple[int, ...], float, float]) -> str:
     tokens, target, output = entry
-    named = f"token {tokens[0]}" if len(tokens) == 1 else f"text {list(tokens)}"
-    return f"{named} has {output:.4g} instead of {target:.4g}"
+    label = f"token {tokens[0]}" if len(tokens) == 1 else f"text {list(tokens)}"
+    return f"{label} has {output:.4g} instead of {target:.4g}"
 
 
 def _describe_real(tests: Mapping[str, GTest]) -> list[str]:
-    """Say how often a rule was played for real, and what that would have found."""
+    """Return lines on the number of real calls and the power of their test."""
     outputs, _, *renamed = tests.values()
-    played = sum(test.samples for test in (outputs, *renamed))
-    said = (
-        f"Played {played:,} times with real generators, as that law says (least p-value of "
+    calls = sum(test.samples for test in (outputs, *renamed))
+    line = (
+        f"{calls:,} calls with real generators follow this law (least p-value of "
         f"{len(tests)} G-tests {min(test.p_value for test in tests.values()):.2g})."
     )
     if outputs.degrees == 0:
-        return [said, "There is one likely output; a few others would have been an alarm."]
+        return [line, "Only one output is likely; a few other outputs would have been rejected."]
     if outputs.detectable >= 1.0:
-        return [said, "Its outputs are too many for a deviation of a stated size."]
-    return [said, describe_power(outputs)]
+        return [line, "There are too many outputs to state a detectable total variation."]
+    return [line, describe_power(outputs)]
 
 
 def describe_power(test: GTest, what: str = "A total variation of") -> str:
-    """Say what a test would have found."""
+    """Return a sentence on the total variation that the test detects."""
     if test.detectable >= 1.0:
-        return "No deviation is sure to be found: raise samples, or take p and q over fewer tokens."
+        return "No deviation is sure to be found: raise samples, or use p and q over fewer tokens."
     least = float(UPWARDS.create_decimal(test.detectable))
-    return f"{what} {least:.2g} or more would have been found with probability {test.power:.0%}."
+    return f"{what} {least:.2g} or more would be detected with probability {test.power:.0%}."

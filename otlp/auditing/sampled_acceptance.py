@@ -1,4 +1,4 @@
-"""How often a rule's output is a drafted token: drawn, on several problems at once."""
+"""Sampled acceptance of a rule on several problems."""
 
 from __future__ import annotations
 
@@ -10,43 +10,46 @@ from typing import Any
 
 import numpy as np
 
+from otlp.auditing.audited_rule import Failure
+from otlp.auditing.audited_token_rule import audited_token_rule
 from otlp.auditing.gtest import g_test, total_variation_interval
-from otlp.auditing.subject import Failure
-from otlp.auditing.token_subject import token_subject
 from otlp.distribution import FloatArray, Mask
 from otlp.problem import Problem
 
 BATCH = 500
-"""Drafts of each problem that are verified before the interval is looked at again."""
+"""Drafts per problem between two checks of the interval."""
 
 LEAST = 2 * BATCH
-"""Drafts of each problem, whatever time they take."""
+"""Minimum number of drafts per problem, regardless of the time limit."""
 
 RATE = 1e-6
-"""Of false alarms in all problems."""
+"""False-alarm rate over all problems."""
 
 SURE = 1.959964
-"""Standard deviations on either side of 95%."""
+"""Half width of a 95% interval, in standard deviations."""
 
 
 @dataclass(frozen=True, eq=False)
 class SampledAcceptance:
-    """Acceptances by drawing, with halves of 95% intervals.
+    """Acceptance of a rule, estimated by sampling; errors are half widths of 95% intervals.
 
     Attributes
     ----------
     each, each_error : ndarray, shape (problems,)
+        Acceptance on each problem, and its error.
     error : float
-        Of the mean over the problems.
+        Error of the mean over the problems.
     draws : int
-        On each problem.
+        Number of drafts per problem.
     deviating : ndarray of bool, shape (problems,)
-        Where the outputs do not follow the target, by a G-test of false-alarm rate `RATE` in all.
+        Problems whose outputs do not follow the target by a G-test; `RATE` is the false-alarm rate
+        of all tests together.
     seconds : float
-        Median of the calls.
+        Median time per call, in seconds.
     lost : ndarray, shape (problems, 2)
-        Bounds on the total variation of the outputs from the target, 95% for all problems at once
-        where the number of draws is given beforehand; here the acceptance decides when to stop.
+        Bounds on the total variation between the outputs and the target.  The confidence of 95%
+        for all problems holds for a fixed number of draws; here the acceptance determines when
+        sampling stops.
     """
 
     each: FloatArray
@@ -65,50 +68,50 @@ def sample_acceptance(
     seconds: float,
     rng: np.random.Generator,
 ) -> SampledAcceptance:
-    """Verify drafts of each problem until the mean is known, or the time is over.
+    """Verify drafts of each problem until the mean is precise enough or the time limit is reached.
 
     Parameters
     ----------
     rule : callable
-        As `otlp.audit` takes it; an output that is no token counts as not accepted.
+        A rule as for `otlp.audit`; an output that is not a token counts as not accepted.
     problems : sequence of Problem
     precision : float
-        Half of the 95% interval of the mean over the problems that is enough.
+        Sampling stops when the error of the mean over the problems is at most this.
     seconds : float
-        No batch begins after so many.
+        Time limit in seconds; no batch starts later.
     rng : numpy.random.Generator
 
     Notes
     -----
-    Two successes and two failures are added to the counts (Agresti and Coull 1998), so that an
-    interval has a width where all were accepted.
+    Two successes and two failures are added to the counts (Agresti and Coull 1998), so that the
+    interval has a positive width if all drafts are accepted.
     """
     took: list[float] = []
 
     @wraps(rule)
-    def timed(*given: Any) -> Any:
+    def timed(*arguments: Any) -> Any:
         start = perf_counter()
         try:
-            return rule(*given)
+            return rule(*arguments)
         finally:
             took.append(perf_counter() - start)
 
-    subjects = [token_subject(timed, one.target, one.drafts, None, None) for one in problems]
-    accepted, draws, begun = np.zeros(len(subjects)), 0, perf_counter()
-    # two halves; the last cell is that of outputs that are no token
+    rules = [audited_token_rule(timed, one.target, one.drafts, None, None) for one in problems]
+    accepted, draws, begun = np.zeros(len(rules)), 0, perf_counter()
+    # Counts of two halves of the sample; the last cell counts outputs that are not tokens.
     counts = [np.zeros((2, one.vocab_size + 1), dtype=np.int64) for one in problems]
     while True:
         half = draws // BATCH % 2
-        for at, subject in enumerate(subjects):
-            drafted = subject.draft(BATCH, rng)
-            for tokens, output in zip(drafted.tolist(), subject.play(drafted, rng), strict=True):
+        for at, audited in enumerate(rules):
+            drafted = audited.draft(BATCH, rng)
+            for tokens, output in zip(drafted.tolist(), audited.play(drafted, rng), strict=True):
                 token = -1 if isinstance(output, Failure) else output[0]
                 counts[at][half, token] += 1
                 accepted[at] += token in tokens
         draws += BATCH
         share = (accepted + 2.0) / (draws + 4.0)
         errors = SURE * np.sqrt(share * (1.0 - share) / (draws + 4.0))
-        error = float(np.sqrt(np.sum(errors**2)) / len(subjects))
+        error = float(np.sqrt(np.sum(errors**2)) / len(rules))
         late = perf_counter() - begun > seconds
         if draws >= LEAST and (error <= precision or late):
             laws = [np.append(one.target, 0.0) for one in problems]

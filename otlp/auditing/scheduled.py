@@ -1,9 +1,9 @@
-"""Schedules: how many drafted tokens of each request are verified, decided from all drafts.
+"""Audit of schedules, which choose how many drafted tokens of each request are verified.
 
-A decision may look at what is known before a token is drawn, and at other requests; where it looks
-at the token itself, or at what was drafted after it, it picks the tokens that are verified, and the
-text is not the target's whatever verifies it.  Two requests show it, and steps that follow show
-what is carried from one to the next.
+A schedule may use everything that is known before a token is drawn.  If the choice depends on the
+token itself or on later drafts, the schedule selects tokens, and the text does not follow the
+target, for any verifier.  The audit plays two requests (a schedule may use the other request) and
+several steps (a schedule may use earlier steps).
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from otlp.auditing.audited_round_rule import (
+    MOST_TEXTS,
+    PADDING,
+    AuditedRoundRule,
+    audited_round_rule,
+)
+from otlp.auditing.audited_rule import Failure, Output, draw_rows, name_of, one_line, raised
 from otlp.auditing.drafted_tree import DraftedPaths
-from otlp.auditing.round_subject import MOST_TEXTS, PADDING, RoundSubject, round_subject
-from otlp.auditing.subject import Failure, Output, draw_rows, name_of, one_line, raised
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
@@ -31,34 +36,34 @@ Schedule: TypeAlias = Callable[[IntArray, FloatArray, Sequence[Drafted]], Any]
 REQUESTS = 2
 
 MOST_DRAFTS = 10_000
-"""Drafts of a step among which an example is looked for."""
+"""Maximum number of drafts of a step that are searched for an example."""
 
 
 @dataclass(frozen=True, eq=False)
-class Scheduled(RoundSubject):
-    """A rule over the part of a path that a schedule lets through, of two requests at a time.
+class Scheduled(AuditedRoundRule):
+    """A rule over the scheduled prefixes of the paths of two requests.
 
-    Its outputs hold L + 1 places for each request and step, padded; a text is all of them.
+    An output has L + 1 padded positions for each request and step; a text is the whole output.
 
     Attributes
     ----------
-    by_length : sequence of RoundSubject
+    by_length : sequence of AuditedRoundRule
         The rule over 1, ..., L tokens.
     schedule : callable
     steps : int
     """
 
-    by_length: Sequence[RoundSubject]
+    by_length: Sequence[AuditedRoundRule]
     schedule: Schedule
     steps: int
 
     @property
     def length(self) -> int:
-        """Tokens of a drafted path, L."""
+        """Length of a drafted path, L."""
         return len(self.by_length)
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
-        """Schedule and verify the steps of each row, one after the other."""
+        """Schedule and verify the steps of each row in sequence."""
         return [self._follow(row.reshape(self.steps, REQUESTS, -1), rng) for row in tokens]
 
     def _follow(self, drafts: IntArray, rng: Any) -> Output:
@@ -76,34 +81,34 @@ class Scheduled(RoundSubject):
                 if isinstance(output, Failure):
                     return output
                 text += [*output, *[PADDING] * (self.length + 1 - len(output))]
-            earlier.append(self._told(paths))
+            earlier.append(self._drafted(paths))
         return tuple(text)
 
-    def _told(self, paths: IntArray) -> Drafted:
+    def _drafted(self, paths: IntArray) -> Drafted:
         q = self.by_length[-1].drafts.at_nodes(self.draft_tables, paths)
         return paths.copy(), q[:, : self.length]
 
     def lengths(self, paths: IntArray, earlier: Sequence[Drafted]) -> list[int] | Failure:
-        """How many tokens of each path are verified."""
+        """Return the number of tokens to verify of each path, or a Failure."""
         try:
-            found = np.asarray(self.schedule(*self._told(paths), tuple(earlier)))
+            found = np.asarray(self.schedule(*self._drafted(paths), tuple(earlier)))
         except (Exception, SystemExit) as error:
             return Failure(f"the schedule {raised(error)}")
         if found.shape != (REQUESTS,) or found.dtype.kind not in "iu":
             return Failure(f"the schedule returns {one_line(found)}, not {REQUESTS} lengths")
         if found.min() < 0 or found.max() > self.length:
             return Failure(
-                f"the schedule returns {found.tolist()}, of {self.length} drafted tokens each"
+                f"the schedule returns {found.tolist()}, not lengths from 0 to {self.length}"
             )
         lengths: list[int] = found.tolist()
         return lengths
 
-    def given(self, output: tuple[int, ...]) -> float:
-        """Tokens that a round gives, in the mean over requests and steps."""
+    def token_count(self, output: tuple[int, ...]) -> float:
+        """Return the number of tokens per round, the mean over requests and steps."""
         return (len(output) - output.count(PADDING)) / (REQUESTS * self.steps)
 
     def completed(self, outputs: Mapping[tuple[int, ...], float]) -> FloatArray:
-        """The joint law of all texts, each continued by the target."""
+        """Return the joint law of all texts, each completed by the target."""
         laws: dict[tuple[int, ...], FloatArray] = {}
         whole = np.zeros(self.vocab_size ** len(self.target))
         for output, weight in outputs.items():
@@ -118,7 +123,7 @@ class Scheduled(RoundSubject):
         return whole
 
     def cells(self, outputs: Sequence[Output], rng: np.random.Generator) -> IntArray:
-        """The texts of each row as one number, each continued by the target."""
+        """Return the index of the texts of each row, each completed by the target."""
         right = [output for output in outputs if not isinstance(output, Failure)]
         texts = [text for output in right for text in self._texts(output)]
         found = self.by_length[-1].cells(texts, rng).reshape(len(right), REQUESTS * self.steps)
@@ -134,7 +139,7 @@ class Scheduled(RoundSubject):
             yield tuple(token for token in text if token != PADDING)
 
     def example(self) -> str:
-        """Two drafts that tell what the schedule looks at, in words."""
+        """Return a description of two drafts that show what the schedule depends on."""
         size, places = self.vocab_size, REQUESTS * self.length
         seen: dict[tuple[int, ...], tuple[bool, IntArray]] = {}
         for tokens in itertools.islice(itertools.product(range(size), repeat=places), MOST_DRAFTS):
@@ -144,34 +149,31 @@ class Scheduled(RoundSubject):
                 continue
             for request, at in itertools.product(range(REQUESTS), range(self.length)):
                 known = paths.copy()
-                known[request, at:] = PADDING  # what is not drawn yet
-                admitted = lengths[request] > at
-                was, other = seen.setdefault(
-                    (request, at, *known.ravel().tolist()), (admitted, paths)
-                )
-                if was != admitted:
-                    yes, no = (paths, other) if admitted else (other, paths)
+                known[request, at:] = PADDING  # Tokens that are not drawn yet.
+                verified = lengths[request] > at
+                key = request, at, *known.ravel().tolist()
+                before, other = seen.setdefault(key, (verified, paths))
+                if before != verified:
+                    yes, no = (paths, other) if verified else (other, paths)
                     return (
-                        f"token {at + 1} of request {request + 1} is verified where the drafts "
-                        f"are {yes.tolist()}, and not where they are {no.tolist()}"
+                        f"token {at + 1} of request {request + 1} is verified if the drafts are "
+                        f"{yes.tolist()}, but not if the drafts are {no.tolist()}"
                     )
-        cause = "of each of two requests it looks at what the other drew"
-        if self.steps == 1:
-            return cause
-        return f"{cause}, or in a later step at what is drawn there"
+        cause = "the schedule of each request uses the drafts of the other request"
+        return cause if self.steps == 1 else f"{cause}, or a later step uses its own drafts"
 
 
 def scheduled(
     rule: Any, target: Any, draft: Any, drafts: Any, schedule: Any, steps: int, name: Any
 ) -> Scheduled:
-    """Check what `otlp.audit_rounds` is given beside a schedule."""
+    """Check the arguments of `otlp.audit_rounds` with a schedule."""
     if not callable(schedule):
         raise InvalidInputError(f"schedule is a {type(schedule).__name__}: pass a callable")
     if not isinstance(drafts, DraftedPaths) or drafts.paths != 1:
-        raise InvalidInputError(f"drafts is {drafts}: a schedule takes DraftedPaths(1, length)")
+        raise InvalidInputError(f"drafts is {drafts}: a schedule needs DraftedPaths(1, length)")
     steps = whole_number(steps, "steps", 1)
     by_length = [
-        round_subject(rule, target, draft, DraftedPaths(1, length), None, None, name)
+        audited_round_rule(rule, target, draft, DraftedPaths(1, length), None, None, name)
         for length in range(1, drafts.length + 1)
     ]
     longest = by_length[-1]
@@ -179,8 +181,8 @@ def scheduled(
     if float(longest.vocab_size) ** (blocks * len(longest.target)) > MOST_TEXTS:
         raise SizeLimitError(
             f"there are {longest.vocab_size}^{blocks * len(longest.target)} texts of {REQUESTS} "
-            f"requests in {steps} steps, more than {MOST_TEXTS:,}: take fewer tokens, shorter "
-            "paths or fewer steps"
+            f"requests in {steps} steps, more than {MOST_TEXTS:,}: use a smaller vocabulary, "
+            "shorter paths or fewer steps"
         )
     inherited = vars(longest) | {
         "name": f"{longest.name}, scheduled by {name_of(schedule)}",

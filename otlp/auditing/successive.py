@@ -1,7 +1,7 @@
-"""Whether successive rounds are independent: pairs of results, one to three rounds apart.
+"""Tests of independence of successive rounds, from pairs of results one to three rounds apart.
 
-Independent rounds make any two of them a pair whose law is the product of the laws of its parts,
-whatever these are.  Numbers that are used again, in a later round, are seen in the pairs.
+If rounds are independent, the law of a pair is the product of its marginals.  Random numbers that
+are used again in a later round make the pairs dependent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from otlp.auditing.gtest import LEAST_EXPECTED, POWER, GTest, chi_squared_test
 from otlp.distribution import IntArray
 
 LAGS = (1, 2, 3)
-"""Rounds between the two of a pair, by default."""
+"""Default distances of the rounds of a pair."""
 
 MOST_CLASSES = 8
-"""Results that are told apart: the most frequent ones, and all others as one."""
+"""Maximum number of classes of results: the most frequent results, and one class for the rest."""
 
 ENDS = {"first": 0, "last": -1}
 
@@ -29,21 +29,21 @@ def successive_tests(
     rate: float,
     lags: Sequence[int] = LAGS,
 ) -> dict[str, GTest]:
-    """Test what came of rounds against what is drafted, and what comes, in later ones.
+    """Test whether drafts and outputs are independent of the outputs of earlier rounds.
 
     Parameters
     ----------
     drafts, outputs : sequence of sequence of int
-        Tokens of each round, in the order in which they were played.
+        Tokens of each round, in the order of play.
     rate : float
-        False-alarm rate that the tests share.
+        False-alarm rate of all tests together.
     lags : sequence of int
-        How far apart the two of a pair are.
+        Distances of the rounds of a pair.
 
     Returns
     -------
     dict of str to GTest
-        By what was paired.
+        The tests by the paired quantities.
     """
     lengths = _classes([len(output) for output in outputs])
     first, last = (_classes([output[at] for output in outputs]) for at in (0, -1))
@@ -60,23 +60,25 @@ def successive_tests(
 
 
 def independence_test(first: IntArray, second: IntArray, rate: float) -> GTest:
-    """The G-test of independence of two columns of classes, numbered from 0.
+    """Return the G-test of independence of two columns of classes, numbered from 0.
 
     Parameters
     ----------
     first, second : ndarray of int, shape (N,)
         Pairs, which may overlap in time: x[t], y[t + lag] of independent (x, y)[t].
     rate : float
+        False-alarm rate of the test.
 
     Returns
     -------
     GTest
-        `GTest.detectable` is a total variation of the law of pairs from the product of its parts.
+        `GTest.detectable` is the total variation between the law of the pairs and the product of
+        its marginals.
 
     Notes
     -----
-    G has (a - 1)(b - 1) degrees of freedom in the limit for a and b classes, for overlapping pairs
-    of a sequence as well (Bartlett 1951; Hoel 1954); Williams (1976) corrects its mean.
+    In the limit, G has (a - 1)(b - 1) degrees of freedom for a and b classes, also for overlapping
+    pairs of a sequence (Bartlett 1951; Hoel 1954); Williams (1976) corrects the mean of G.
     """
     shape = int(first.max()) + 1, int(second.max()) + 1
     seen = np.bincount(first * shape[1] + second, minlength=shape[0] * shape[1]).reshape(shape)
@@ -92,7 +94,7 @@ def independence_test(first: IntArray, second: IntArray, rate: float) -> GTest:
 
 
 def _classes(results: Sequence[Hashable]) -> IntArray:
-    """The class of each result: any two together are expected ten times or more."""
+    """Return classes such that each pair of classes has an expected count of at least 10."""
     numbers: dict[Hashable, int] = {}
     found = np.array([numbers.setdefault(result, len(numbers)) for result in results])
     counts = np.bincount(found)

@@ -1,4 +1,4 @@
-"""PyTorch's random draws in a followed program; nothing here loads PyTorch."""
+"""PyTorch's random draws during an enumeration; this module does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from otlp.auditing.random_source import RandomSource
 
 
 def followed_torch(source: RandomSource) -> AbstractContextManager[Any]:
-    """Within it, PyTorch's random functions draw from the source, if PyTorch is loaded."""
+    """Return a context in which PyTorch's random functions draw from the source.
+
+    The context does nothing if PyTorch is not loaded.
+    """
     if "torch" not in sys.modules:
         return nullcontext()
-    from otlp.auditing.followed_tensors import FollowedTensors
+    from otlp.auditing.lazy_tensors import LazyTensors
 
-    return FollowedTensors(source)
+    return LazyTensors(source)
 
 
 @contextmanager
 def seeded_torch(rng: np.random.Generator) -> Iterator[None]:
-    """Within it, PyTorch's own generator is seeded from `rng`, if PyTorch is loaded."""
+    """Seed PyTorch's default generator from `rng` within the context, if PyTorch is loaded."""
     if "torch" not in sys.modules:
         yield
         return

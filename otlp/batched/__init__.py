@@ -1,9 +1,9 @@
-"""Verification on the device: B rows at once in PyTorch, on the CPU or a GPU.
+"""Batched verification of draft tokens in PyTorch, on a CPU or a GPU.
 
-What a serving engine calls after the target and the draft model have run.  Nothing here waits
-for the device: shapes are fixed, no value is read back, randomness is passed in, so every
-function may stand inside `torch.compile` and a CUDA graph (with ``validate=False`` there).
-One file an idea; `import otlp` does not import this package, nor torch.
+A serving engine calls these functions after the target and the draft model have run.  The functions
+do not wait for the device: shapes are fixed, no value is read back, and random numbers are
+arguments.  Every function can therefore be compiled by `torch.compile` and captured in a CUDA graph
+(with ``validate=False``).  `import otlp` imports neither this package nor torch.
 """
 
 from otlp.errors import EngineNotFoundError

@@ -1,8 +1,8 @@
-"""Block verification of one path a row: elementwise passes over the vocabulary, and no sort.
+"""Block verification of one path per row, by elementwise passes over the vocabulary without a sort.
 
-The prefix x of i tokens has a weight w_i and a residual of mass e_i.  The longest that passes with
-probability e_i / (e_i + 1 - w_i) is accepted (Sun et al. 2024, Block Verification Accelerates
-Speculative Decoding, Algorithm 2).
+The prefix of i tokens has a weight w_i and a residual of mass e_i.  Each prefix passes with
+probability e_i / (e_i + 1 - w_i), and the longest prefix that passes is accepted (Sun et al. 2024,
+Block Verification Accelerates Speculative Decoding, Algorithm 2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from otlp.batched.rows import PADDING
 def verify_block(
     target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Verify one path of L drafted tokens a row, as `otlp.batched.verify_paths` does for K = 1.
+    """Verify one path of L drafted tokens per row, as `otlp.batched.verify_paths` does for K = 1.
 
     Parameters
     ----------
@@ -25,19 +25,18 @@ def verify_block(
     draft : Tensor, shape (B, 1, L, V)
     tokens : Tensor, shape (B, 1, L), int64
     numbers : Tensor, shape (B, L + 3), float64
-        Uniform random numbers; the first, which would select a path, is not looked at.
-
-    A path ends where a row of the draft is zero: nothing is accepted from there on, and the token
-    after what is accepted is drawn from the target.
+        Uniform random numbers.  The first number, which selects a path for K > 1, is unused.
 
     Returns
     -------
     tokens, accepted, path : Tensor
-        As the fields of `BatchedRound`.
+        The fields of `BatchedRound`.
 
     Notes
     -----
-    Weights are w_i = min(1, w_{i-1} p(x_i) / q(x_i)), residuals (w_i p - q)^+.
+    Weights are w_i = min(1, w_{i-1} p(x_i) / q(x_i)), residuals (w_i p - q)^+.  A path ends at the
+    first draft row of zeros: no later token is accepted, and the token after the accepted prefix is
+    drawn from the target.
     """
     path = tokens[:, 0]
     p, p_sum = _wide(target[:, 0])
@@ -47,7 +46,7 @@ def verify_block(
     for level in range(path.shape[1]):
         weights.append((weights[-1] * ratio[:, level]).clamp(max=1.0))
     weight = torch.stack(weights, 1)
-    # of each prefix but the whole path, per unit of p's and q's own sums
+    # Weights of all prefixes except the whole path, over the sums of p, which is not normalised.
     scale = (weight[:, :-1] / p_sum[:, :-1])[..., None]
     left = torch.addcmul(q.mul(-1.0 / q_sum[..., None].clamp(min=TINY)), p[:, :-1], scale).clamp_(
         min=0.0
@@ -59,31 +58,32 @@ def verify_block(
 def accept_block(
     p: Tensor, left: Tensor, weights: Tensor, path: Tensor, numbers: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Draw how much of one path a row is accepted, and the token after it.
+    """Draw the accepted length of one path per row and the token after the accepted prefix.
 
     Parameters
     ----------
     p : Tensor, shape (B, L + 1, V), float64
-        The target after each prefix, up to a factor.
+        Target distribution after each prefix, up to a factor.
     left : Tensor, shape (B, L, V), float64
-        Residual of each prefix but the whole path.
+        Residual of each prefix except the whole path.
     weights : Tensor, shape (B, L + 1), float64
-        Of the prefixes.
+        Weights of the prefixes.
     path : Tensor, shape (B, L), int64
+        Drafted tokens.
     numbers : Tensor, shape (B, L + 2), float64
-        Uniform: one for each prefix, one for the token.
+        Uniform random numbers: one for each prefix and one for the token.
 
     Returns
     -------
     tokens, accepted : Tensor
-        As the fields of `BatchedRound`.
+        The fields of `BatchedRound`.
     """
     batch, length = path.shape
     rows, depth = (torch.arange(size, device=path.device) for size in (batch, length + 1))
     mass = left.sum(2)
-    # the longest prefix that passes is accepted
-    accepted = torch.where(numbers[:, :-1] < stops(mass, weights), depth, 0).amax(1)
-    # a prefix without residual is the longest accepted by rounding only
+    # The longest prefix that passes is accepted.
+    accepted = torch.where(numbers[:, :-1] < stop_probabilities(mass, weights), depth, 0).amax(1)
+    # Only rounding can stop the path at a prefix whose residual is zero.
     inside = accepted.clamp(max=length - 1)
     bare = (accepted == length) | (mass[rows, inside] <= 0.0)
     weights_left = torch.where(bare[:, None], p[rows, accepted], left[rows, inside])
@@ -93,27 +93,28 @@ def accept_block(
     return torch.where(depth == accepted[:, None], last, output), accepted
 
 
-def stops(mass: Tensor, weights: Tensor) -> Tensor:
-    """Probability of accepting the prefix of each length, given that no longer one is.
+def stop_probabilities(mass: Tensor, weights: Tensor) -> Tensor:
+    """Return the probability of accepting each prefix, given that no longer prefix is accepted.
 
     Parameters
     ----------
     mass : Tensor, shape (B, L), float64
-        Of the residuals.
+        Masses of the residuals.
     weights : Tensor, shape (B, L + 1), float64
+        Weights of the prefixes.
 
     Returns
     -------
     Tensor, shape (B, L + 1), float64
-        1 for the empty prefix.
+        Probabilities; 1 for the empty prefix.
     """
-    # 1 - w first: next to 1 a tiny mass would be lost, and the quotient exceed 1
+    # Compute 1 - w first: in 1 + mass a tiny mass would be lost, and the quotient could exceed 1.
     stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=TINY)
     return torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weights[:, -1:]], 1)
 
 
 def _wide(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows in float64 and their sums."""
+    """Return the rows in float64 and their sums."""
     wide = rows.double()
     return wide, wide.sum(-1)
 

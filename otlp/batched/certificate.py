@@ -1,4 +1,4 @@
-"""What the batched plan is worth: acceptance and its upper bound, row by row."""
+"""Acceptance rate of the batched plan and an upper bound on the optimum, for each row."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from otlp.batched.ratio_bins import layout_for, masses
 from otlp.batched.rows import Rows, by_rows, prepare, row_sums
 
 FINE = 2**14
-"""Bins of the upper bound: eight times as many as those of the plan."""
+"""Number of bins for the upper bound, eight times the number of bins of the plan."""
 
 
 class Certificate(NamedTuple):
-    """Acceptance of a plan and a bound on that of every plan.
+    """Acceptance rate of a plan and an upper bound for every plan.
 
     Attributes
     ----------
     acceptance : Tensor, shape (B,), float64
         Probability that the selected draft is accepted, sum min(p, y); 0 without drafts.
     upper_bound : Tensor, shape (B,), float64
-        The least 1 + p(S) - q(S)^n over sets S of lowest ratio, each of whole bins (Global
-        Resolution, Eq. 4).
+        Minimum of 1 + p(S) - q(S)^n over sets S of the lowest ratios, where S is a union of bins
+        (Global Resolution, Eq. 4).
 
     Examples
     --------
@@ -45,19 +45,19 @@ class Certificate(NamedTuple):
 def acceptance(
     target: Tensor, draft: Tensor, draft_tokens: Tensor, *, validate: bool = True
 ) -> Certificate:
-    """Certify the acceptance of `martingale` on these rows.
+    """Compute the acceptance rate of `martingale` and an upper bound for each row.
 
     Parameters
     ----------
     target, draft, draft_tokens, validate
-        As for `martingale`; of `draft_tokens` only the number in each row matters.
+        As for `martingale`.  Only the number of draft tokens in each row matters.
 
     Returns
     -------
     Certificate
-        The acceptance is that of the selection distribution as used.  The bound holds for every
-        rule.  The bound exceeds the optimum by at most 2^-10, where tokens of nearly equal ratios
-        share one of 16,384 bins; at V = 128,256 by about 1e-9.
+        The acceptance rate is that of the selection distribution in use.  The upper bound holds for
+        every rule.  The bound exceeds the optimum by at most 2^-10, because tokens of nearly equal
+        ratios share one of 16,384 bins; at V = 128,256 it exceeds the optimum by about 1e-9.
 
     Examples
     --------
@@ -70,20 +70,19 @@ def acceptance(
     (0.85, 0.85)
     """
     rows = prepare(target, draft, draft_tokens, validate)
-    beside = BIN_ARRAYS * FINE
-    return Certificate(*by_rows(_certify, rows, beside=beside))
+    return Certificate(*by_rows(_certify, rows, extra=BIN_ARRAYS * FINE))
 
 
 def _certify(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Compare y with p, and P(S) with Q(S)^n, where S are the tokens of the lowest bins."""
+    """Compute sum min(p, y), and 1 + P(S) - Q(S)^n for the sets S of the lowest bins."""
     coupling, bins = martingale_plan(rows)
     kept = torch.minimum(rows.target, rows.draft * coupling.level.gather(1, bins))
     acceptance = kept.sum(1, keepdim=True) / row_sums(rows.target)
 
-    most, n = rows.tokens.shape[1], rows.n.clamp(min=1)
-    layout = layout_for(most, FINE)
+    max_n, n = rows.tokens.shape[1], rows.n.clamp(min=1)
+    layout = layout_for(max_n, FINE)
     bins = layout.bins(rows.target, rows.draft)
     target, draft = (masses(part, bins, layout.size) for part in (rows.target, rows.draft))
-    bound = 1.0 - largest_gap(prefixes(target, draft, most, layout), n, most)
+    bound = 1.0 - largest_gap(prefixes(target, draft, max_n, layout), n, max_n)
     none = rows.n == 0
     return acceptance.masked_fill(none, 0.0)[:, 0], bound.masked_fill(none, 0.0)[:, 0]

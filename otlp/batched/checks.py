@@ -1,4 +1,4 @@
-"""Checks of what callers pass: the type and the form always, values if they may be read."""
+"""Checks of arguments: types and shapes always, values only if they may be read."""
 
 from __future__ import annotations
 
@@ -19,75 +19,76 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def check_floats(values: object, name: str, ndim: int | None = None, rows: str = "") -> None:
-    """Raise `InvalidInputError` unless `values` is a dense floating tensor over a vocabulary."""
+    """Raise `InvalidInputError` unless `values` is a dense floating-point tensor (..., V)."""
     _check_type(values, name, FLOATS)
     assert isinstance(values, Tensor)
     if values.ndim == 0 or values.shape[-1] == 0 or ndim not in (None, values.ndim):
         axes = rows or ("..., ", "", "B, ", "B, N, ", "B, K, L, ")[ndim or 0]
         raise InvalidInputError(
-            f"{name} has shape {tuple(values.shape)}: it must be ({axes}V), V at least 1"
+            f"{name} must have shape ({axes}V) with V at least 1, got {tuple(values.shape)}"
         )
 
 
 def check_tokens(tokens: object, name: str, axes: str) -> None:
-    """Raise `InvalidInputError` unless `tokens` is a dense integer tensor with these axes.
+    """Raise `InvalidInputError` unless `tokens` is a dense integer tensor with the axes `axes`.
 
-    The first axis, that of the rows, may be empty; the others may not.
+    Only the first axis (the rows) may be empty.
     """
     _check_type(tokens, name, INTEGERS)
     assert isinstance(tokens, Tensor)
     if tokens.ndim != axes.count(",") + 1 or 0 in tokens.shape[1:]:
         raise InvalidInputError(
-            f"{name} has shape {tuple(tokens.shape)}: it must be ({axes})"
-            + (", each but B at least 1" if "," in axes else "")
+            f"{name} must have shape ({axes}), got {tuple(tokens.shape)}"
+            + ("; all sizes except B must be at least 1" if "," in axes else "")
         )
 
 
 def check_numbers(
     numbers: object, shape: tuple[int, ...], device: torch.device, validate: bool
 ) -> None:
-    """Raise `InvalidInputError` unless `numbers` is a source of random numbers.
+    """Raise `InvalidInputError` unless `numbers` is a valid source of random numbers.
 
     Parameters
     ----------
     numbers : torch.Generator, Tensor or None
+        Generator, or numbers drawn earlier.
     shape : tuple of int
-        That numbers drawn earlier must have.
+        Required shape of numbers drawn earlier.
     device : torch.device
-        Where the numbers are used.
+        Device on which the numbers are used.
     validate : bool
-        Whether to see that numbers drawn earlier lie in [0, 1).
+        Whether to check that numbers drawn earlier lie in [0, 1).
     """
     if not isinstance(numbers, torch.Generator | Tensor | None):
         raise InvalidInputError(
-            f"generator is a {type(numbers).__name__}: it must be a torch.Generator "
-            "(torch.Generator().manual_seed(0)), a tensor of uniform random numbers, or None"
+            "generator must be a torch.Generator, such as torch.Generator().manual_seed(0), a "
+            f"tensor of uniform random numbers or None, got {type(numbers).__name__}"
         )
     if numbers is not None and not _same_device(numbers.device, device):
         raise InvalidInputError(
-            f"generator on {numbers.device}, the rows on {device}: move both to one device"
+            f"generator must be on the device of the rows, {device}, got {numbers.device}"
         )
     if not isinstance(numbers, Tensor):
         return
     _check_type(numbers, "generator", (torch.float64,))
     if tuple(numbers.shape) != shape:
         raise InvalidInputError(
-            f"generator holds random numbers of shape {tuple(numbers.shape)}: it must be {shape}"
+            f"the random numbers in generator must have shape {shape}, got {tuple(numbers.shape)}"
         )
     if reads_values(validate, numbers) and not bool(((numbers >= 0) & (numbers < 1)).all()):
-        raise InvalidInputError("generator holds numbers outside [0, 1), or NaN")
+        raise InvalidInputError("the random numbers in generator must lie in [0, 1), without NaN")
 
 
 def check_devices(**parts: Tensor) -> None:
-    """Raise `InvalidInputError` unless all parts lie on one device."""
+    """Raise `InvalidInputError` unless all tensors are on one device."""
     devices = [part.device for part in parts.values()]
     if not all(_same_device(device, devices[0]) for device in devices):
         listed = ", ".join(f"{name} on {part.device}" for name, part in parts.items())
-        raise InvalidInputError(f"{listed}: move all of them to one device")
+        raise InvalidInputError(f"all tensors must be on one device, got {listed}")
 
 
 def check_distribution(
-    values: Tensor, sums: Tensor, name: str, looked: Tensor | None = None
+    values: Tensor, sums: Tensor, name: str, checked: Tensor | None = None
 ) -> None:
     """Raise `InvalidDistributionError`, naming the row, unless every row is a distribution.
 
@@ -95,41 +96,42 @@ def check_distribution(
     ----------
     values : Tensor, shape (..., V)
     sums : Tensor, shape (..., 1), float64
+        Sums of the rows.
     name : str
-        What the rows are called in the message.
-    looked : Tensor of bool, shape (...), optional
-        Rows that are used; all by default.
+        Name of the rows in the message.
+    checked : Tensor of bool, shape (...), optional
+        Rows to check, default all.
     """
     tolerance = SUM_TOLERANCE[values.element_size()]
     low = values.amin(-1)
     good = (low >= 0) & ((sums[..., 0] - 1.0).abs() <= tolerance)
-    if looked is not None:
-        good |= ~looked
+    if checked is not None:
+        good |= ~checked
     if not bool(good.all()):
         row = _first(~good)
         where = ", ".join(map(str, row))
         raise InvalidDistributionError(
-            f"{name} row {where} sums to {float(sums[row]):.9g} and its least entry is "
-            f"{float(low[row]):.3g}: entries must be finite and at least 0, and the sum within "
-            f"{tolerance:g} of 1 for {values.dtype} (for logits use otlp.batched.softmax)"
+            f"{name} row {where} must have finite entries of at least 0 and a sum within "
+            f"{tolerance:g} of 1 for {values.dtype}, got sum {float(sums[row]):.9g} and smallest "
+            f"entry {float(low[row]):.3g} (for logits use otlp.batched.softmax)"
         )
 
 
 def check_logits(logits: Tensor, temperatures: Tensor) -> None:
-    """Raise `InvalidInputError`, naming the row, unless every row (B, V) is one of logits.
+    """Raise `InvalidInputError`, naming the row, unless all logits and temperatures are valid.
 
     Parameters
     ----------
     logits : Tensor, shape (B, V)
     temperatures : Tensor, shape (B,)
-        NaN where they are refused.
+        Temperature of each row; NaN if it is invalid.
     """
     highest = logits.amax(1)
     if not bool(highest.isfinite().all()):
         (row,) = _first(~highest.isfinite())
         raise InvalidInputError(
-            f"target_logits row {row}: its largest entry is {float(highest[row])}: it must be "
-            "finite (minus infinity masks a token, but not all of them)"
+            f"the largest entry of target_logits row {row} must be finite, got "
+            f"{float(highest[row])} (minus infinity masks a token; keep at least one)"
         )
     if bool(temperatures.isnan().any()):
         (row,) = _first(temperatures.isnan())
@@ -140,37 +142,37 @@ def check_logits(logits: Tensor, temperatures: Tensor) -> None:
 
 
 def check_enough(values: Tensor, n: int, name: str) -> None:
-    """Raise `InvalidInputError`, naming the row, unless n tokens of each row can be drawn."""
+    """Raise `InvalidInputError`, naming the row, unless each row has n tokens of mass > 0."""
     count = (values > 0).sum(-1)
     if bool((count < n).any()):
         row = _first(count < n)
         where = ", ".join(map(str, row))
         raise InvalidInputError(
-            f"{name} row {where} has {int(count[row])} tokens of positive probability: n = {n} "
-            "different ones cannot be drawn"
+            f"{name} row {where} must have at least n = {n} tokens of positive probability, got "
+            f"{int(count[row])}"
         )
 
 
 def check_drafted(
     tokens: Tensor, drafted: Tensor, draft: Tensor, axes: tuple[str, ...], padding: str
 ) -> None:
-    """Check that drafted tokens can have come from their distributions.
+    """Check that drafted tokens lie in the vocabulary and have positive draft probability.
 
     Parameters
     ----------
     tokens, drafted : Tensor, shape (B, ...)
-        Token ids, and which of them are looked at.
+        Token ids, and a mask of the tokens to check.
     draft : Tensor, shape (B, ..., V)
-        Where each came from; axes of `tokens` may be broadcast.
+        Distribution of each token; axes of `tokens` may be broadcast.
     axes : tuple of str
-        What the axes of `tokens` are called in the message, but for the last where rows suffice.
+        Names of the axes of `tokens` in the message; the last name may be left out.
     padding : str
-        What the message says on padding.
+        Remark on padding in the message.
 
     Raises
     ------
     TokenOutOfRangeError, ZeroProbabilityError
-        With the place in the message.
+        With the position in the message.
     """
     vocab_size = draft.shape[-1]
     refuse(
@@ -184,17 +186,17 @@ def check_drafted(
         mass = draft.gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
     refuse(
         drafted & (mass == 0), tokens, ZeroProbabilityError, "draft_tokens", axes,
-        "token {} has draft probability 0: pass the distribution that the drafts were sampled from",
+        "token {} has draft probability 0; pass the distribution that the drafts were sampled from",
     )  # fmt: skip
 
 
 def check_different(tokens: Tensor, padding: int) -> None:
-    """Raise `ZeroProbabilityError`, naming the row, if one of tokens (B, N) holds one twice."""
+    """Raise `ZeroProbabilityError`, naming the row, if a row of `tokens` (B, N) has duplicates."""
     ordered = tokens.sort(1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != padding)
     refuse(
         twice, ordered[:, 1:], ZeroProbabilityError, "draft_tokens", ("row",),
-        "token {} is there twice: drafts without replacement are different (for i.i.d. drafts use "
+        "token {} occurs twice; drafts without replacement must be distinct (for i.i.d. drafts use "
         "martingale or recursive_rejection)",
     )  # fmt: skip
 
@@ -207,18 +209,18 @@ def refuse(
     axes: tuple[str, ...],
     reason: str,
 ) -> None:
-    """Raise an error of this kind at the first place that is refused.
+    """Raise an error of type `kind` at the first refused position, if any.
 
     Parameters
     ----------
     refused, values : Tensor, shape (B, ...)
     kind : type
     name : str
-        What holds the values.
+        Name of the argument in the message.
     axes : tuple of str
-        What its axes are called, but for the last where rows suffice.
+        Names of the axes in the message; the last name may be left out.
     reason : str
-        What is wrong, with a ``{}`` for the value.
+        Reason in the message, with a ``{}`` for the value.
     """
     if bool(refused.any()):
         at = _first(refused)
@@ -227,9 +229,9 @@ def refuse(
 
 
 def reads_values(validate: bool, values: Tensor) -> bool:
-    """Whether to look at values: never while the device is being traced or captured."""
+    """Return whether values may be read: never during tracing or CUDA graph capture."""
     if not isinstance(validate, bool):
-        raise InvalidInputError(f"validate is {validate!r}: it must be True or False")
+        raise InvalidInputError(f"validate must be True or False, got {validate!r}")
     if not validate or torch.compiler.is_compiling():
         return False
     return not (values.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
@@ -239,12 +241,12 @@ def _check_type(values: object, name: str, types: tuple[torch.dtype, ...]) -> No
     known = ", ".join(str(kind).removeprefix("torch.") for kind in types)
     if not isinstance(values, Tensor):
         raise InvalidInputError(
-            f"{name} is a {type(values).__name__}: it must be a torch.Tensor of {known}"
+            f"{name} must be a torch.Tensor of {known}, got {type(values).__name__}"
         )
     if values.dtype not in types or values.layout != torch.strided:
         raise InvalidInputError(
-            f"{name} has shape {tuple(values.shape)}, type {values.dtype} and layout "
-            f"{values.layout}: it must be a dense tensor of {known}"
+            f"{name} must be a dense tensor of {known}, got {values.dtype}, {values.layout}, "
+            f"shape {tuple(values.shape)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The rule for what was drafted, by its form."""
+"""Choice of a verification rule by the shape of the draft tokens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def verify(
     max_spec_len: int | None = None,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor] | BatchedRound:
-    """Verify drafts, losslessly, by the best rule here for their form.
+    """Verify drafts losslessly with the best rule of this package for their shape.
 
-    Parameters, results and errors are those of that rule: for tokens of shape (B, N)
-    `otlp.batched.martingale`, which for N = 1 is speculative sampling; for (B, K, L)
-    `otlp.batched.verify_paths`; with `cu_num_draft_tokens`, for (T,),
-    `otlp.batched.verify_requests`, which alone takes `max_spec_len`, and None for the draft.
+    The parameters, results and errors are those of the chosen rule.  Tokens of shape (B, N) are
+    verified by `otlp.batched.martingale` (speculative sampling for N = 1), tokens of shape
+    (B, K, L) by `otlp.batched.verify_paths`, and tokens of shape (T,) with `cu_num_draft_tokens` by
+    `otlp.batched.verify_requests`.  Only the last rule accepts `max_spec_len`, and ``draft=None``.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def verify(
     if max_spec_len is not None:
         raise InvalidInputError("max_spec_len must be left out without cu_num_draft_tokens")
     if draft is None:
-        raise InvalidInputError("draft is None: give q, or cu_num_draft_tokens with certain drafts")
+        raise InvalidInputError("draft must be a tensor, got None; cu_num_draft_tokens allows None")
     paths = isinstance(draft_tokens, Tensor) and draft_tokens.ndim == 3
     rule = verify_paths if paths else martingale
     return rule(target, draft, draft_tokens, generator, validate=validate)

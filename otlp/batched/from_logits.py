@@ -1,4 +1,4 @@
-"""The `martingale` rule where the target is given by logits, as a model returns them."""
+"""The `martingale` rule for a target given by logits."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ def martingale_from_logits(
     temperature: float | Tensor = 1.0,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Verify n i.i.d. drafts a row, given the target's logits.
+    """Verify n i.i.d. drafts per row, given the logits of the target.
 
-    The output follows `otlp.batched.softmax` of the logits as that of `otlp.batched.martingale`
-    follows p.  Where kernels of a GPU run, p is worked out in float32 wherever it is read, and
-    never stored.  The last digit of p may differ there, and with it, seldom, a token.
+    The output follows `otlp.batched.softmax` of the logits, as the output of
+    `otlp.batched.martingale` follows p.  The GPU kernels compute p in float32 wherever they read it
+    and do not store p.  The last digit of p can then differ from `otlp.batched.softmax`, which
+    seldom changes a token.
 
     Parameters
     ----------
     target_logits : Tensor, shape (B, V)
-        In float16, bfloat16, float32 or float64; minus infinity masks a token.
+        Logits in float16, bfloat16, float32 or float64; minus infinity masks a token.
     draft : Tensor, shape (B, V)
-        Probabilities q.  They are not given by logits: q must be the very numbers that the drafts
-        were sampled from.
+        Draft probabilities q (not logits): the exact numbers that the drafts were sampled from.
     draft_tokens, generator, validate
         As for `otlp.batched.martingale`.
     temperature : float or Tensor, shape (B,)
-        Divides the logits, of all rows or of each; within the range of float32 and greater than 0.
+        Temperature of all rows or of each row, greater than 0 and in the range of float32.
 
     Returns
     -------
     tokens, accepted : Tensor, shape (B,)
-        As of `otlp.batched.martingale`.
+        As returned by `otlp.batched.martingale`.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        On bad input, naming the argument and the row.
+        If an argument is invalid; the message names the argument and the row.
 
     Examples
     --------
@@ -69,15 +69,15 @@ def martingale_from_logits(
     check_floats(draft, "draft", 2)
     if target_logits.shape != draft.shape:
         raise InvalidInputError(
-            f"target_logits has shape {tuple(target_logits.shape)}: it must be that of draft, "
-            f"{tuple(draft.shape)}"
+            f"target_logits must have the shape of draft, {tuple(draft.shape)}, got "
+            f"{tuple(target_logits.shape)}"
         )
     check_devices(target_logits=target_logits, draft=draft)
     divisors = temperatures_of(temperature, target_logits)
     if reads_values(validate, target_logits):
         check_logits(target_logits, divisors)
     device, compiling = target_logits.device, torch.compiler.is_compiling()
-    # the kernels work in float32, from logits of at most that precision
+    # The kernels compute in float32 and therefore do not accept float64 logits.
     narrow = target_logits.dtype != torch.float64
     if device.type == "cpu" or compiling or not (narrow and supports_kernels(device)):
         target = softmax(target_logits.detach(), temperature)

@@ -1,10 +1,10 @@
-"""Triton kernels of the `martingale` rule: what `martingale_rule` does in PyTorch, on a GPU.
+"""Triton kernels of the `martingale` rule, equivalent to `martingale_rule` in PyTorch.
 
-p and q of a row are added up by bins, in integers; one program a row makes the plan, selects a
-draft and accepts it or not; where it does not, what y leaves of p is weighed and a token drawn.
-`add_up` and `weigh` cut a row into parts, so that a few rows occupy a GPU as well as many: sums of
-integers are the same however a row is cut.  In place of p there may be logits: given scales, p is
-worked out anew wherever it is read.
+First, the masses of p and q in each bin are summed, in integers.  Then one program per row computes
+the plan, selects a draft and accepts or rejects it.  For a rejected draft, the residual of p is
+summed and a token is drawn from it.  `add_up` and `weigh` cut a row into parts, so that a few rows
+also occupy a GPU; sums of integers do not depend on the cuts.  The target may be given by logits
+and scales instead of p; p is then recomputed wherever it is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEPS = tl.constexpr(SIZE.bit_length())
 
 @triton.jit
 def _ratio(p, q):
-    """The ratio p / q, rounded once, as PyTorch has it."""
+    """Return the ratio p / q, rounded once, as PyTorch computes it."""
     if (p.dtype == tl.float64) or (q.dtype == tl.float64):
         ratio = (p.to(tl.float64) / q.to(tl.float64)).to(tl.float32)
     else:
@@ -37,7 +37,7 @@ def _bin(ratio, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
 
 @triton.jit
 def _read(row, at, inside):
-    """Entries of a row; half precision becomes float32, without rounding."""
+    """Load entries of a row; half precision is converted to float32 without rounding."""
     values = tl.load(row + at, mask=inside, other=0.0)
     if values.dtype != tl.float64:
         values = values.to(tl.float32)
@@ -45,8 +45,8 @@ def _read(row, at, inside):
 
 
 @triton.jit
-def _wanted(row, at, inside, scales):
-    """Entries of a row of p: as stored or, given scales, from logits in float32."""
+def _load_p(row, at, inside, scales):
+    """Load entries of a row of p, or compute them from logits in float32 if scales are given."""
     if scales is None:
         p = _read(row, at, inside)
     else:
@@ -57,7 +57,7 @@ def _wanted(row, at, inside, scales):
 
 @triton.jit
 def normalise(logits, temperatures, scales, V, TILE: tl.constexpr):
-    """What makes a row of logits probabilities: the largest, 1 / temperature and 1 / the sum."""
+    """Store the scales of a row of logits: largest logit, 1 / temperature and 1 / normaliser."""
     row = tl.program_id(0).to(tl.int64)
     logits += row * V
     slope = 1.0 / tl.load(temperatures + row)
@@ -77,7 +77,7 @@ def normalise(logits, temperatures, scales, V, TILE: tl.constexpr):
 
 
 @triton.jit
-def _of_row(scales, row):
+def _row_scales(scales, row):
     if scales is not None:
         scales += 3 * row
     return scales
@@ -88,11 +88,11 @@ def add_up(
     target, draft, scales, masses, V,
     SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Masses of p and q in the bins of a row (_SIZE, 2), in units."""
+    """Add up the masses of p and q in the bins of a row (_SIZE, 2), in units."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     for start in range(part * TILE, V, tl.num_programs(1) * TILE):
         at = start + tl.arange(0, TILE)
-        p = _wanted(target + row * V, at, at < V, _of_row(scales, row))
+        p = _load_p(target + row * V, at, at < V, _row_scales(scales, row))
         q = _read(draft + row * V, at, at < V)
         to = masses + 2 * (row * _SIZE + _bin(_ratio(p, q), SHIFT, OFFSET))
         p_units = (p.to(tl.float64) * _UNIT).to(tl.int64)
@@ -114,19 +114,19 @@ def _power(base, n):
 
 @triton.jit
 def _at(values, places, place):
-    """One of some values; 0 where there is none at this place."""
+    """Return the value at `place`, or 0 if no element has this place."""
     return tl.sum(tl.where(places == place, values, 0), 0)
 
 
 @triton.jit
 def _before(prefix, place):
-    """A prefix sum in memory, just before some places."""
+    """Load an inclusive prefix sum just before `place`."""
     return tl.load(prefix + place - 1, mask=place > 0, other=0)
 
 
 @triton.jit
 def _search(prefix, level):
-    """How many prefix sums in memory are at most so large."""
+    """Count the prefix sums in memory that are at most `level`."""
     found = tl.zeros_like(level)
     for step in tl.static_range(_STEPS):
         further = found + (_SIZE >> step)
@@ -147,8 +147,8 @@ def _mean_of_powers(left, right, n):
 
 @triton.jit
 def _couple(masses, edges, plan, sums, levels, n, N: tl.constexpr):
-    """Write the coupling of a row's bins; see `otlp.batched.coupling.couple`."""
-    # a row without drafts selects nothing
+    """Store the coupling of the bins of a row; see `otlp.batched.coupling.couple`."""
+    # A row without drafts selects nothing; avoid n = 0.
     power = tl.maximum(n, 1)
     b = tl.arange(0, _SIZE)
     held = tl.load(masses + 2 * b)
@@ -179,7 +179,8 @@ def _couple(masses, edges, plan, sums, levels, n, N: tl.constexpr):
     last = tl.maximum(first, last)
     ratio = tl.minimum(tl.maximum(ratio, floor), ceiling)
 
-    # one cell for all bins at the floor, and one for all at the ceiling; those between are empty
+    # All bins at the floor share one cell, and so do all at the ceiling; their other cells are
+    # empty.
     low, high = _at(drafted, b, first - 1), _at(drafted, b, last - 1)
     stop = tl.minimum(tl.maximum(drafted, low), high)
     stop = tl.where(b == _SIZE - 1, q_sum, stop)
@@ -203,7 +204,7 @@ def _couple(masses, edges, plan, sums, levels, n, N: tl.constexpr):
     tl.store(sums + b, up)
     tl.store(sums + _SIZE + b, down)
     top = tl.minimum(tl.sum(tl.maximum(need, 0), 0), tl.sum(tl.maximum(-need, 0), 0)) - 1
-    # what this program wrote is read below, by other threads of it
+    # Other threads of this program read the stored arrays below.
     tl.debug_barrier()
     return first, last, scale, top
 
@@ -213,7 +214,7 @@ def select(
     p_at, q_at, scales, tokens, numbers, masses, edges, plan, sums, levels, found,
     N: tl.constexpr, WIDE: tl.constexpr, SHIFT: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Make a row's plan, select a draft, and find its token or, if it is rejected, -1."""
+    """Compute the plan of a row, select a draft, and store its token, or -1 if it is rejected."""
     row = tl.program_id(0).to(tl.int64)
     places = tl.arange(0, WIDE)
     token = tl.load(tokens + row * N + places, mask=places < N, other=-1)
@@ -225,7 +226,7 @@ def select(
     sums += row * 2 * _SIZE
     first, last, scale, top = _couple(masses + row * 2 * _SIZE, edges, plan, sums, levels, n, N)
 
-    p = _wanted(p_at + row * N, places, real, _of_row(scales, row))
+    p = _load_p(p_at + row * N, places, real, _row_scales(scales, row))
     q = _read(q_at + row * N, places, real)
     own = _bin(_ratio(p, q), SHIFT, OFFSET)
     cell = tl.where(own >= last, _SIZE - 1, tl.where(own < first, 0, own))
@@ -260,9 +261,9 @@ def select(
 
 
 @triton.jit
-def _left(target, draft, scales, levels, row, at, V, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
-    """What y leaves of some tokens of p, in units."""
-    p = _wanted(target + row * V, at, at < V, _of_row(scales, row))
+def _residual(target, draft, scales, levels, row, at, V, SHIFT: tl.constexpr, OFFSET: tl.constexpr):
+    """Return the residual of p at some tokens, in units."""
+    p = _load_p(target + row * V, at, at < V, _row_scales(scales, row))
     q = _read(draft + row * V, at, at < V)
     level = tl.load(levels + row * _SIZE + _bin(_ratio(p, q), SHIFT, OFFSET)) * _UNIT
     left = p.to(tl.float64) * _UNIT - q.to(tl.float64) * level
@@ -274,12 +275,12 @@ def weigh(
     target, draft, scales, levels, found, weights, V, TILES,
     SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """What y leaves of each tile of p (TILES,), in units, in rows that reject."""
+    """Store the residual mass of each tile (TILES,), in units, for rows that reject."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if tl.load(found + row) < 0:
         for tile in range(part, TILES, tl.num_programs(1)):
             at = tile * TILE + tl.arange(0, TILE)
-            left = _left(target, draft, scales, levels, row, at, V, SHIFT, OFFSET)
+            left = _residual(target, draft, scales, levels, row, at, V, SHIFT, OFFSET)
             tl.store(weights + row * TILES + tile, tl.sum(left, 0))
 
 
@@ -289,7 +290,7 @@ def replace(
     SHIFT: tl.constexpr, OFFSET: tl.constexpr, TILE: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Draw a token from what y leaves of p, in rows that reject."""
+    """Draw a token from the residual of p, for rows that reject."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(found + row) < 0:
         tiles = tl.arange(0, WIDE)
@@ -297,18 +298,18 @@ def replace(
         total = tl.max(sums, 0)
         if total > 0:
             uniform = tl.load(numbers + (row + 1) * COUNT - 1)
-            aim = tl.minimum((uniform * total.to(tl.float64)).to(tl.int64), total - 1)
-            tile = tl.sum((sums <= aim).to(tl.int32), 0)
-            aim -= _at(sums, tiles, tile - 1)
+            draw = tl.minimum((uniform * total.to(tl.float64)).to(tl.int64), total - 1)
+            tile = tl.sum((sums <= draw).to(tl.int32), 0)
+            draw -= _at(sums, tiles, tile - 1)
             at = tile * TILE + tl.arange(0, TILE)
-            left = _left(target, draft, scales, levels, row, at, V, SHIFT, OFFSET)
-            passed = tl.sum((tl.cumsum(left, 0) <= aim).to(tl.int32), 0)
+            left = _residual(target, draft, scales, levels, row, at, V, SHIFT, OFFSET)
+            passed = tl.sum((tl.cumsum(left, 0) <= draw).to(tl.int32), 0)
             tl.store(found + row, (tile * TILE + passed).to(tl.int64))
-        else:  # nothing is left, which rejects by rounding only: the likeliest token
-            highest, likeliest = 0.0, 0
+        else:  # Only rounding can reject with a zero residual; store the most likely token.
+            highest, most_likely = 0.0, 0
             for tile in range(0, TILES):
                 at = tile * TILE + tl.arange(0, TILE)
-                p = _wanted(target + row * V, at, at < V, _of_row(scales, row)).to(tl.float32)
+                p = _load_p(target + row * V, at, at < V, _row_scales(scales, row)).to(tl.float32)
                 if tl.max(p, 0) > highest:
-                    highest, likeliest = tl.max(p, 0), tile * TILE + tl.argmax(p, 0)
-            tl.store(found + row, tl.cast(likeliest, tl.int64))
+                    highest, most_likely = tl.max(p, 0), tile * TILE + tl.argmax(p, 0)
+            tl.store(found + row, tl.cast(most_likely, tl.int64))

@@ -1,4 +1,4 @@
-"""Whether kernels take the place of PyTorch's operations on a device."""
+"""Support of devices for compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from importlib.util import find_spec
 
 import torch
 
-from otlp.errors import Capability
+from otlp.capability import Capability
 
 LEAST_TRITON = 3
-"""Major version of Triton that the kernels are written for."""
+"""Oldest major version of Triton that the kernels support."""
 
 LEAST_GPU = 8
-"""Major compute capability that Triton itself supports: that of an A100."""
+"""Lowest major compute capability that Triton supports (that of an A100)."""
 
 
 def supports_kernels(device: torch.device | str) -> Capability:
-    """Whether `martingale` runs as kernels on this device, or the reason why it does not.
+    """Return whether `martingale` runs compiled kernels on a device, and if not, the reason.
 
-    On a CPU numba compiles the kernel; on a GPU of NVIDIA Triton compiles the kernels.  Elsewhere,
-    and in code that `torch.compile` traces, PyTorch's operations return the same tokens.
+    Numba compiles the kernel for CPUs, and Triton compiles the kernels for NVIDIA GPUs.  On other
+    devices, and in code traced by `torch.compile`, PyTorch operations return the same tokens.
 
     Parameters
     ----------
@@ -36,15 +36,13 @@ def supports_kernels(device: torch.device | str) -> Capability:
     >>> bool(batched.supports_kernels("cpu"))
     True
     >>> batched.supports_kernels("meta").reason
-    'no kernels are written for devices of type meta'
+    'otlp has no kernels for devices of type meta'
     """
     device = torch.device(device)
     if device.type == "cuda":
         return _of_gpu(torch.cuda.current_device() if device.index is None else device.index)
     known = device.type == "cpu"
-    return Capability(
-        known, "" if known else f"no kernels are written for devices of type {device}"
-    )
+    return Capability(known, "" if known else f"otlp has no kernels for devices of type {device}")
 
 
 @cache
@@ -59,16 +57,16 @@ def _of_gpu(index: int) -> Capability:
 
 
 def supports_triton(installed: str | None, capability: tuple[int, int], hip: bool) -> Capability:
-    """Whether the kernels of GPUs run with this version of Triton, on a GPU of this capability."""
+    """Return whether the GPU kernels run with this Triton version and compute capability."""
     if hip:
-        return Capability(False, "the kernels have not been tried on GPUs of AMD")
+        return Capability(False, "the kernels have not been tested on AMD GPUs")
     if installed is None:
-        return Capability(False, "Triton is not installed: pip install triton")
+        return Capability(False, "Triton is not installed; run pip install triton")
     if int(installed.split(".")[0]) < LEAST_TRITON:
-        return Capability(False, f"Triton {installed} is older than {LEAST_TRITON}.0: update it")
+        return Capability(False, f"update Triton to {LEAST_TRITON}.0 or later, got {installed}")
     major, minor = capability
     if major < LEAST_GPU:
         return Capability(
-            False, f"the GPU has compute capability {major}.{minor}: Triton needs {LEAST_GPU}.0"
+            False, f"Triton needs compute capability {LEAST_GPU}.0, the GPU has {major}.{minor}"
         )
     return Capability(True)

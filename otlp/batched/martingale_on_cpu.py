@@ -1,8 +1,8 @@
 """The `martingale` rule on a CPU: one kernel for bins, plan, selection and replacement of a row.
 
-The kernel does, row by row, what `otlp.batched.martingale_rule` does in PyTorch, with the same
-arithmetic in the same order, and so returns the same tokens for the same numbers.  The kernel reads
-p and q of a row once, and once more if the selected draft is rejected.
+The kernel performs the same arithmetic in the same order as `otlp.batched.martingale_rule` in
+PyTorch, row by row, and therefore returns the same tokens for the same random numbers.  The kernel
+reads p and q of a row once, and once more if the selected draft is rejected.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from otlp.numerics.compiled import compiled
 Places = NDArray[np.uint16]
 
 GRAIN = 2**16
-"""Entries of rows for which a thread is worth its start."""
+"""Number of entries above which another thread is started."""
 
 
 def verify_on_cpu(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Verify rows as `otlp.batched.martingale` does, in as many threads as PyTorch uses.
+    """Verify rows as `otlp.batched.martingale` does, with the number of threads that PyTorch uses.
 
     Parameters
     ----------
     rows : Rows
-        On a CPU, as they were passed.
+        Rows on a CPU, as passed by the caller.
     numbers : Tensor, shape (B, 3 N + 2), float64
 
     Returns
@@ -62,7 +62,7 @@ def _verify_some(rows: Rows, numbers: Tensor) -> tuple[Tensor]:
     layout = layout_for(rows.tokens.shape[1])
     low, high = (edge.numpy() for edge in layout.edges(rows.target.device))
     drafts = rows.tokens.clamp(min=0)
-    # PyTorch sees that tokens lie in the vocabulary, at which the kernel does not look
+    # The kernel does not check that tokens lie in the vocabulary; `gather` does.
     at = (part.gather(1, drafts).double() for part in (rows.target, rows.draft))
     given = (rows.target, rows.draft, *at, drafts, rows.drafted, numbers)
     p, q, p_at, q_at, tokens, drafted, uniform = (part.numpy() for part in given)
@@ -88,22 +88,22 @@ def _verify_rows(
     offset: int,
     size: int,
 ) -> None:
-    batch, most = tokens.shape
+    batch, max_n = tokens.shape
     bins = np.empty(p.shape[1], np.uint16)
     masses = np.empty((size, 2), np.int64)
     ratio, level, ends = np.empty(size), np.empty(size), np.empty(size)
     up, down = np.empty(size, np.int64), np.empty(size, np.int64)
     for row in range(batch):
         n = 0
-        for place in range(most):
+        for place in range(max_n):
             n += drafted[row, place]
         best, cut = 0, 0.0
         if n > 0:
             masses[:] = 0
             _add_up(p[row], q[row], shift, offset, bins, masses)
-            first, last, scale = _couple(masses, low, high, n, most, ratio, level, ends, up, down)
+            first, last, scale = _couple(masses, low, high, n, max_n, ratio, level, ends, up, down)
             highest = -1.0
-            for place in range(most):
+            for place in range(max_n):
                 if drafted[row, place]:
                     own_ratio = p_at[row, place] / q_at[row, place]
                     own = _bin(own_ratio, shift, offset, size)
@@ -111,17 +111,17 @@ def _verify_rows(
                     if own >= last:
                         cell = size - 1
                     r = own_ratio * scale if isinf(level[own]) else ratio[cell]
-                    which, move, at = numbers[row, place : 3 * most : most]
+                    which, move, at = numbers[row, place : 3 * max_n : max_n]
                     score = _score(cell, r, which, move, at, n, ends, up, down)
                     if score > highest:
                         best, highest, cut = place, score, level[own]
             drawn = q_at[row, best] * cut
-            if isinf(cut) or numbers[row, 3 * most] * drawn < p_at[row, best]:
+            if isinf(cut) or numbers[row, 3 * max_n] * drawn < p_at[row, best]:
                 found[row] = tokens[row, best]
                 continue
         else:
             bins[:], level[:] = 0, 0.0
-        found[row] = _draw_residual(p[row], q[row], level, bins, numbers[row, 3 * most + 1])
+        found[row] = _draw_residual(p[row], q[row], level, bins, numbers[row, 3 * max_n + 1])
 
 
 @compiled(error_model="numpy")
@@ -139,23 +139,23 @@ def _add_up(
     bins: Places,
     masses: IntArray,
 ) -> None:
-    """Bins of all tokens, and the masses of p and q there, in units."""
+    """Compute the bins of all tokens, and add up the masses of p and q in each bin, in units."""
     ratio = np.empty(BLOCK, np.float32)
     bits = ratio.view(np.int32)
-    # in the type of the bits, or nothing is vectorised
+    # With other integer types the loops are not vectorised.
     by, least, last = np.int32(shift), np.int32(offset), np.int32(len(masses) - 1)
     for start in range(0, p.size, BLOCK):
-        # slices: their loops are vectorised
-        wanted, drafted = p[start : start + BLOCK], q[start : start + BLOCK]
+        # Loops over slices are vectorised.
+        p_block, q_block = p[start : start + BLOCK], q[start : start + BLOCK]
         found = bins[start : start + BLOCK]
-        for x in range(wanted.size):
-            ratio[x] = wanted[x] / drafted[x]
-        for x in range(wanted.size):
+        for x in range(p_block.size):
+            ratio[x] = p_block[x] / q_block[x]
+        for x in range(p_block.size):
             found[x] = min(max((bits[x] >> by) - least, np.int32(0)), last)
-        for x in range(wanted.size):
+        for x in range(p_block.size):
             at = found[x]
-            masses[at, 0] += int(wanted[x] * UNIT)
-            masses[at, 1] += int(drafted[x] * UNIT)
+            masses[at, 0] += int(p_block[x] * UNIT)
+            masses[at, 1] += int(q_block[x] * UNIT)
 
 
 @compiled(error_model="numpy")
@@ -176,14 +176,14 @@ def _couple(
     low: FloatArray,
     high: FloatArray,
     n: int,
-    most: int,
+    max_n: int,
     ratio: FloatArray,
     level: FloatArray,
     ends: FloatArray,
     up: IntArray,
     down: IntArray,
 ) -> tuple[int, int, float]:
-    """The coupling of `otlp.batched.coupling.couple`, in the arrays given.
+    """Store the coupling of `otlp.batched.coupling.couple` in the arrays passed.
 
     Returns `first`, `last` and `scale`.
     """
@@ -191,12 +191,12 @@ def _couple(
     p_units, q_units = target.sum(), draft.sum()
     total = float(q_units)
     scale = total / float(p_units)
-    held = up  # until the needs are known
+    held = up  # Share the memory; `up` is written after the last use of `held`.
     before, delta = 0, 0.0
     sums = np.empty(size, np.int64)
     for b in range(size):
         mean = min(max(target[b] / max(draft[b], 1), low[b]), high[b])
-        ratio[b] = min(mean * scale, float(most))
+        ratio[b] = min(mean * scale, float(max_n))
         before += draft[b]
         sums[b] = before
         held[b] = int(ratio[b] * draft[b]) + (held[b - 1] if b else 0)
@@ -224,7 +224,7 @@ def _couple(
     for b in range(size):
         ratio[b] = min(max(ratio[b], floor), ceiling)
         level[b] = ratio[b] / scale
-        # whether the bin is pure
+        # Mark pure bins.
         lowest_ratio, highest_ratio = low[b] * scale, high[b] * scale
         most_w = n * _power(sums[b] / total, n - 1)
         if b > 0 and lowest_ratio >= floor and highest_ratio <= ceiling:
@@ -254,13 +254,13 @@ def _mean_of_powers(a: float, b: float, n: int) -> float:
 
 @compiled(error_model="numpy")
 def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) -> int:
-    """The cell that this one swaps with at a random place of its need; itself if it has none."""
+    """Return a random partner of a cell, by its need; the cell itself if it has no need."""
     start = own[cell - 1] if cell else 0
     width = own[cell] - start
     if width <= 0:
         return cell
-    aim = min(start + min(int(which * width), width - 1), top)
-    return min(int(np.searchsorted(other, aim, side="right")), own.size - 1)
+    draw = min(start + min(int(which * width), width - 1), top)
+    return min(int(np.searchsorted(other, draw, side="right")), own.size - 1)
 
 
 @compiled(error_model="numpy")
@@ -293,8 +293,8 @@ def _score(
 def _draw_residual(
     p: FloatArray, q: FloatArray, level: FloatArray, bins: Places, uniform: float
 ) -> int:
-    """A token from (p - y)^+; see `otlp.batched.residual.draw_residual`."""
-    level *= UNIT  # infinite where y = p, of which nothing is left
+    """Draw a token from (p - y)^+; see `otlp.batched.residual.draw_residual`."""
+    level *= UNIT  # Infinite where y = p, which makes the residual zero.
     sums = np.empty((p.size + BLOCK - 1) // BLOCK, np.int64)
     weights = np.empty(BLOCK, np.int64)
     total = 0
@@ -303,13 +303,13 @@ def _draw_residual(
         sums[block] = total
     if total <= 0:
         return int(np.argmax(p))
-    aim = min(int(uniform * total), total - 1)
-    block = int(np.searchsorted(sums, aim, side="right"))
+    draw = min(int(uniform * total), total - 1)
+    block = int(np.searchsorted(sums, draw, side="right"))
     _weigh(p, q, level, bins, BLOCK * block, weights)
-    aim -= sums[block - 1] if block else 0
-    x, last = 0, p.size - 1 - BLOCK * block  # rows of NaN, unless looked at, may lead beyond
-    while x < min(BLOCK - 1, last) and aim >= weights[x]:
-        aim -= weights[x]
+    draw -= sums[block - 1] if block else 0
+    x, last = 0, p.size - 1 - BLOCK * block  # Unchecked rows of NaN must not index out of range.
+    while x < min(BLOCK - 1, last) and draw >= weights[x]:
+        draw -= weights[x]
         x += 1
     return BLOCK * block + min(x, last)
 
@@ -323,12 +323,12 @@ def _weigh(
     start: int,
     weights: IntArray,
 ) -> int:
-    """What y leaves of some tokens of p, in units, and its sum."""
-    wanted, drafted = p[start : start + BLOCK], q[start : start + BLOCK]
+    """Store the residuals of a block of tokens, in units, and return their sum."""
+    p_block, q_block = p[start : start + BLOCK], q[start : start + BLOCK]
     shared = bins[start : start + BLOCK]
     total = 0
-    for x in range(wanted.size):
-        left = int(max(wanted[x] * UNIT - drafted[x] * level[shared[x]], 0.0))
+    for x in range(p_block.size):
+        left = int(max(p_block[x] * UNIT - q_block[x] * level[shared[x]], 0.0))
         weights[x] = left
         total += left
     return total

@@ -1,4 +1,4 @@
-"""The `martingale` rule on a GPU: its kernels, launched on chunks of rows."""
+"""The `martingale` rule on a GPU: kernel launches on chunks of rows."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from otlp.batched.rejection import is_drafted
 from otlp.batched.rows import Rows, in_chunks
 
 TILE = 2048
-"""Tokens that a program reads at once."""
+"""Number of tokens that a program reads at once."""
 
 PROGRAMS = 1024
-"""Programs that the rows are cut for, if they are fewer."""
+"""Number of programs below which rows are cut into parts."""
 
 ARRAYS = 7
-"""Arrays over the bins of a row that lie in memory."""
+"""Number of arrays over the bins of a row that are kept in memory."""
 
 WARPS = 8
-"""Of the program that makes a plan: fewer would not hold it in registers."""
+"""Number of warps of `select`; with fewer warps the plan does not fit into registers."""
 
 OPTIONS = {"enable_fp_fusion": False}
-"""Products are rounded before they are added to, as PyTorch does."""
+"""Compiler options that round products before sums, as PyTorch does."""
 
 
 def verify_on_gpu(
     rows: Rows, numbers: Tensor, temperatures: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Verify rows as `otlp.batched.martingale` does, by four kernels, or five from logits.
+    """Verify rows as `otlp.batched.martingale` does, with four kernels (five for logits).
 
     Parameters
     ----------
     rows : Rows
-        As they were passed; in place of p the target's logits, given temperatures.
+        Rows as passed by the caller; `target` holds logits if `temperatures` is given.
     numbers : Tensor, shape (B, 3 N + 2), float64
+        Uniform random numbers.
     temperatures : Tensor, shape (B,), float32, optional
+        Temperature of each row of logits.
 
     Returns
     -------
@@ -53,7 +55,7 @@ def verify_on_gpu(
 def _verify_some(
     target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor, *temperatures: Tensor
 ) -> tuple[Tensor]:
-    (batch, size), most, layout = target.shape, tokens.shape[1], layout_for(tokens.shape[1])
+    (batch, size), max_n, layout = target.shape, tokens.shape[1], layout_for(tokens.shape[1])
     shape, tiles = (layout.shift, layout.offset), triton.cdiv(size, TILE)
     found = numbers.new_empty(batch, dtype=torch.int64)
     if not batch:
@@ -67,12 +69,12 @@ def _verify_some(
         scales = numbers.new_empty((batch, 3), dtype=torch.float32)
         normalise[batch,](rows[0], one.contiguous(), scales, size, TILE, **OPTIONS)
     grid = batch, max(1, min(tiles, PROGRAMS // batch))
-    # PyTorch sees that tokens lie in the vocabulary, at which no kernel looks
+    # The kernels do not check that tokens lie in the vocabulary; `gather` does.
     at = (row.gather(1, tokens.clamp(min=0)) for row in rows)
     add_up[grid](*rows, scales, masses, size, *shape, TILE, **OPTIONS)
     select[batch,](
-        *at, scales, tokens.contiguous(), numbers, masses, edges, plan, sums, levels, found, most,
-        triton.next_power_of_2(most), *shape, num_warps=WARPS, **OPTIONS,
+        *at, scales, tokens.contiguous(), numbers, masses, edges, plan, sums, levels, found, max_n,
+        triton.next_power_of_2(max_n), *shape, num_warps=WARPS, **OPTIONS,
     )  # fmt: skip
     weigh[grid](*rows, scales, levels, found, weights, size, tiles, *shape, TILE, **OPTIONS)
     replace[batch,](

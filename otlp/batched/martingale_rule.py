@@ -1,4 +1,4 @@
-"""The `martingale` plan of i.i.d. drafts: bins of p / q, prefix sums, binary searches."""
+"""The `martingale` rule for i.i.d. drafts: bins of p / q, prefix sums and binary searches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
 BIN_ARRAYS = 4
-"""Arrays over the bins of a row, for each that is as long as the vocabulary."""
+"""Number of arrays over the bins of a row per array over the vocabulary."""
 
 
 def martingale(
@@ -25,52 +25,51 @@ def martingale(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Verify n i.i.d. drafts a row, losslessly and with the best acceptance.
+    """Verify n i.i.d. drafts per row, losslessly and with the optimal acceptance rate.
 
     Parameters
     ----------
     target, draft : Tensor, shape (B, V)
         Probabilities p and q in float16, bfloat16, float32 or float64, on one device; for
-        logits see `otlp.batched.softmax`.  q must be the distribution that the drafts came from,
-        as stored: sample them with `otlp.batched.sample`, and round nothing afterwards.
+        logits see `otlp.batched.softmax`.  q must be the exact distribution, as stored, that the
+        drafts were sampled from: sample with `otlp.batched.sample` and do not round q afterwards.
     draft_tokens : Tensor of int, shape (B, N)
-        Drafted tokens; -1, at any place, is padding, so a row has n <= N drafts (with n = 0 its
-        token is drawn from p).  The output of a row of n drafts follows p exactly if n was
-        settled before they were drawn; drafts that are padded for what they are, repeated ones
-        say, are not i.i.d. any more.
+        Drafted tokens.  -1 at any position is padding, so a row has n <= N drafts; with n = 0 the
+        token is drawn from p.  The output follows p exactly if n was fixed before the drafts were
+        drawn.  Drafts padded depending on their values (for example duplicates) are not i.i.d.
     generator : torch.Generator, Tensor or None
-        Source of randomness on the same device; None is PyTorch's own.  In compiled code and
-        CUDA graphs pass the numbers themselves, see `otlp.batched.uniforms`.
+        Generator on the same device; None uses the default generator of PyTorch.  In compiled code
+        and CUDA graphs pass random numbers instead, see `otlp.batched.uniforms`.
     validate : bool
-        Look at the values of the input, which waits for the device.  Left out under
+        Whether to check the values of the input, which waits for the device.  Skipped under
         `torch.compile` and CUDA graph capture.
 
     Returns
     -------
     tokens : Tensor, shape (B,), int64
-        The verified tokens, each distributed exactly as its row of p.
+        Verified tokens, each distributed exactly as its row of p.
     accepted : Tensor, shape (B,), bool
-        Whether the verified token is a drafted one.
+        Whether the verified token is one of the drafted tokens.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        On bad input, naming the argument and the row.
+        If an argument is invalid; the message names the argument and the row.
 
     Notes
     -----
-    p and q of a row are read once to add them up in 2,048 bins of p / q, and once more if the
-    selected draft is rejected.  The plan is that of `otlp.solvers.Martingale` on the bins.  Where
-    tokens of different ratios share a bin, some acceptance may be lost: at most 2^-8, and on the
-    built-in capture less than 1e-6 (see `otlp.batched.acceptance`).  The output is exact however
-    many tokens share a bin.
+    p and q of a row are read once to sum them in 2,048 bins of p / q, and once more if the selected
+    draft is rejected.  The plan is that of `otlp.solvers.Martingale` on the bins.  If tokens of
+    different ratios share a bin, some acceptance may be lost: at most 2^-8, and less than 1e-6 on
+    the built-in capture (see `otlp.batched.acceptance`).  The output distribution is exact in every
+    case.
 
-    All sums are of integers, in units of 2^-60.  So for the same random numbers a row gives the
-    same token in every batch and in every run (engines call this batch invariance).
+    All sums are sums of integers, in units of 2^-60.  For the same random numbers, a row therefore
+    gets the same token in every batch and in every run (batch invariance).
 
-    On a CPU and on a GPU of NVIDIA the function runs as kernels, and in compiled code and elsewhere
-    as PyTorch's operations: see `otlp.batched.supports_kernels`.  PyTorch's operations work on
-    chunks of 2^22 entries (2^18 on a CPU) or of one row, so memory does not grow with B.
+    On CPUs and NVIDIA GPUs the function runs compiled kernels; on other devices and in compiled
+    code it runs PyTorch operations, see `otlp.batched.supports_kernels`.  The PyTorch operations
+    process chunks of 2^22 entries (2^18 on a CPU) or of one row, so memory does not grow with B.
 
     Examples
     --------
@@ -90,16 +89,15 @@ def martingale(
         return verify_in_pytorch(rows, numbers)
     if target.device.type == "cpu":
         return verify_on_cpu(rows, numbers)
-    # Triton is imported where it is used alone: it takes long
+    # Importing Triton is slow, so it is imported only here.
     from otlp.batched.martingale_on_gpu import verify_on_gpu
 
     return verify_on_gpu(rows, numbers)
 
 
 def verify_in_pytorch(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Verify rows, as they were passed, in PyTorch alone: on every device, and compiled."""
-    beside = BIN_ARRAYS * SIZE
-    tokens, accepted = by_rows(_verify, rows, numbers, beside=beside)
+    """Verify rows, as passed by the caller, with PyTorch operations only, on any device."""
+    tokens, accepted = by_rows(_verify, rows, numbers, extra=BIN_ARRAYS * SIZE)
     return tokens, accepted
 
 
@@ -115,17 +113,17 @@ def _verify(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def martingale_plan(rows: Rows, size: int = SIZE) -> tuple[Coupling, Tensor]:
-    """The plan of some rows, optimal but for tokens that share one of `size` bins.
+    """Compute the plan of some rows, optimal except where tokens share one of `size` bins.
 
     Returns
     -------
     coupling : Coupling
-        Of the bins: the draft of the largest score is selected.
+        Coupling of the bins; the draft with the largest score is selected.
     bins : Tensor, shape (B, V), int64
-        That of each token.
+        Bin of each token.
     """
-    most = rows.tokens.shape[1]
-    layout = layout_for(most, size)
+    max_n = rows.tokens.shape[1]
+    layout = layout_for(max_n, size)
     bins = layout.bins(rows.target, rows.draft)
     target, draft = (masses(part, bins, layout.size) for part in (rows.target, rows.draft))
-    return couple(target, draft, rows.n.clamp(min=1), most, layout), bins
+    return couple(target, draft, rows.n.clamp(min=1), max_n, layout), bins

@@ -1,4 +1,4 @@
-"""A multi-path round on the device: select one of K paths, then block-verify it."""
+"""Multi-path verification on the device: select one of K paths, then block-verify it."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from otlp.errors import InvalidInputError
 AXES = ("row", "path", "level")
 
 MOST_PATHS = 10_000
-"""Drafted paths of a round."""
+"""Maximum number of drafted paths per row."""
 
 
 class BatchedRound(NamedTuple):
-    """What a round gives each row.
+    """Result of a verification round, for each row.
 
     Attributes
     ----------
     tokens : Tensor, shape (B, L + 1), int64
-        The accepted prefix, then the correction (or bonus) token, then -1.
+        Accepted prefix, then the correction (or bonus) token, then padding with -1.
     accepted : Tensor, shape (B,), int64
         Length of the accepted prefix, 0 to L.
     path : Tensor, shape (B,), int64
-        The selected path, 0 to K - 1: where the accepted prefix (and its cache) comes from.
+        Index of the selected path, 0 to K - 1, which the accepted prefix (and its cache) is from.
 
     Examples
     --------
@@ -73,43 +73,43 @@ def verify_paths(
     *,
     validate: bool = True,
 ) -> BatchedRound:
-    """Verify K i.i.d. paths of L drafted tokens a row: lossless, two-slice selection.
+    """Verify K i.i.d. paths of L drafted tokens per row, losslessly, by two-slice selection.
 
     Parameters
     ----------
     target : Tensor, shape (B, K, L + 1, V)
         Next-token distributions of the target after each prefix of each path, in float16,
-        bfloat16, float32 or float64; those of equal prefixes must be equal.
+        bfloat16, float32 or float64.  Equal prefixes must have equal distributions.
     draft : Tensor, shape (B, K, L, V)
-        Those of the draft model, which the paths were sampled from; see `otlp.batched.sample`.
+        Next-token distributions of the draft model, which the paths were sampled from; see
+        `otlp.batched.sample`.
     draft_tokens : Tensor of int, shape (B, K, L)
-        The drafted paths.  There is no padding: the scores of K paths and the blocks of L tokens
-        belong together, so rows with fewer or shorter paths are verified in a call of their own;
-        single paths of any lengths by `otlp.batched.verify_requests`.
+        Drafted paths, without padding: verify rows with fewer or shorter paths in a separate call,
+        and single paths of any lengths with `otlp.batched.verify_requests`.
     generator : torch.Generator, Tensor or None
-        On the same device; None is PyTorch's own; or uniform numbers, float64 of shape
-        (B, K + L + 2), drawn outside: see `otlp.batched.uniforms`.
+        Generator on the same device; None uses the default generator of PyTorch.  Or uniform random
+        numbers, float64 of shape (B, K + L + 2), see `otlp.batched.uniforms`.
     validate : bool
-        Look at the values of the input, which waits for the device.  Left out under
+        Whether to check the values of the input, which waits for the device.  Skipped under
         `torch.compile` and CUDA graph capture.
 
     Returns
     -------
     BatchedRound
-        Accepted tokens and one more, distributed as if the target had been sampled.
+        Accepted tokens and one more token, distributed as samples of the target.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        On bad input, naming the argument and the row.  Distributions after equal prefixes may
-        differ by rounding, up to the tolerance of their sums; what they differ by, the output
-        may be off by.
+        If an argument is invalid; the message names the argument and the row.  Distributions after
+        equal prefixes may differ by rounding, up to the tolerance of their sums; the output
+        distribution may then be off by the same amount.
 
     Notes
     -----
-    B K L nodes of `two_slice_step`, L of them in sequence.  Prefixes that paths share are
-    worked out once for each path, to keep shapes fixed.  Rows of the batch are
-    worked on in chunks, as by `otlp.batched.martingale`.
+    Cost: `two_slice_step` on B K L nodes, in L sequential steps.  A prefix that several paths share
+    is processed once per path, to keep shapes fixed.  Rows are processed in chunks, as in
+    `otlp.batched.martingale`.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def verify_paths(
     target, draft, tokens = target.detach(), draft.detach(), draft_tokens.long()
     if reads_values(validate, target):
         _check_values(target, draft, tokens)
-    # one level of the rows is worked on at a time, beside float64 copies of all
+    # Levels are processed one at a time, but all levels are copied to float64.
     _, paths, levels, vocab_size = target.shape
     width = paths * levels * max(vocab_size, SECTIONS)
     verify = verify_block if paths == 1 else verify_selected
@@ -138,7 +138,7 @@ def verify_paths(
 def verify_selected(
     target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Select a path of each row and block-verify it; the fields of `BatchedRound`."""
+    """Select a path of each row and block-verify it; return the fields of `BatchedRound`."""
     batch, paths, length = tokens.shape
     p, q = _normalise(target), _normalise(draft)
     leaves, splits, weights = path_laws(p, q, tokens)
@@ -156,7 +156,7 @@ def verify_selected(
 def path_laws(
     p: Tensor, q: Tensor, tokens: Tensor
 ) -> tuple[BatchedScoreLaw, list[TwoSlice], Tensor]:
-    """Score laws of drafted paths, built from the root down.
+    """Compute the score laws of drafted paths, from the root down.
 
     Parameters
     ----------
@@ -168,11 +168,11 @@ def path_laws(
     Returns
     -------
     leaves : BatchedScoreLaw
-        Of B K paths; ``leaves.gain`` is Gamma(path) / Q(path).
-    splits : list of TwoSlice
-        One for each level, of B K nodes.
+        Score laws of the B K paths; ``leaves.gain`` is Gamma(path) / Q(path).
+    splits : list of L TwoSlice
+        Splits of the B K nodes at each level.
     weights : Tensor, shape (B K, L + 1), float64
-        Block verification's w of each prefix.
+        Weight w of each prefix in block verification.
     """
     batch, paths, length = tokens.shape
     law = root_law(batch * paths, p)
@@ -189,21 +189,21 @@ def path_laws(
 
 
 def residuals(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor) -> Tensor:
-    """What block verification leaves after each prefix of one path, shape (B, L, V).
+    """Return the residuals of block verification after each prefix of one path.
 
     Parameters
     ----------
     p : Tensor, shape (B, L + 1, V), float64
     q : Tensor, shape (B, L, V), float64
     splits : list of L TwoSlice
-        Of the path's nodes: they define Gamma, which is its draft.
+        Splits of the nodes on the path; they define Gamma, the draft distribution of the path.
     weights : Tensor, shape (B, L + 1), float64
-        w of the path's prefixes.
+        Weight w of each prefix of the path.
 
     Returns
     -------
-    Tensor
-        (w p - q r)^+, up to the whole path.
+    Tensor, shape (B, L, V)
+        (w p - q r)^+ for all prefixes except the whole path.
     """
     left = []
     for level, split in enumerate(splits):
@@ -223,15 +223,15 @@ def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> None:
     batch, paths, length = draft_tokens.shape
     if paths > MOST_PATHS:
         raise InvalidInputError(
-            f"draft_tokens has {paths:,} paths a row: at most {MOST_PATHS:,} are verified"
+            f"draft_tokens must have at most {MOST_PATHS:,} paths per row, got {paths:,}"
         )
     vocab_size = target.shape[-1]
     for name, rows, levels in (("target", target, length + 1), ("draft", draft, length)):
-        wanted = (batch, paths, levels, vocab_size)
-        if tuple(rows.shape) != wanted:
+        expected = (batch, paths, levels, vocab_size)
+        if tuple(rows.shape) != expected:
             raise InvalidInputError(
-                f"{name} has shape {tuple(rows.shape)}: with drafts of shape "
-                f"{tuple(draft_tokens.shape)} it must be {wanted}"
+                f"{name} must have shape {expected} for draft_tokens of shape "
+                f"{tuple(draft_tokens.shape)}, got {tuple(rows.shape)}"
             )
     check_devices(target=target, draft=draft, draft_tokens=draft_tokens)
 
@@ -240,7 +240,7 @@ def _check_values(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
     for name, rows in (("target", target), ("draft", draft)):
         check_distribution(rows, row_sums(rows), name)
         _check_shared(rows, tokens, name)
-    padding = f"a path has no padding ({PADDING}): use verify_requests for one path a row"
+    padding = f"paths must have no padding ({PADDING}); use verify_requests for one path per row"
     check_drafted(tokens, torch.ones_like(tokens, dtype=torch.bool), draft, AXES, padding)
 
 
@@ -252,10 +252,10 @@ def _check_shared(rows: Tensor, tokens: Tensor, name: str) -> None:
         row, path = (first != own).nonzero(as_tuple=True)
         pairs = row, first[row, path], path
         reason = f"paths {{}} and {{}} share their first {level} tokens"
-        _check_alike(rows[:, :, level], pairs, name, reason)
+        _check_equal(rows[:, :, level], pairs, name, reason)
 
 
-def _check_alike(
+def _check_equal(
     rows: Tensor, pairs: tuple[Tensor, Tensor, Tensor], name: str, reason: str
 ) -> None:
     """Raise `InvalidInputError` unless rows after equal prefixes are equal.
@@ -263,12 +263,12 @@ def _check_alike(
     Parameters
     ----------
     rows : Tensor, shape (B, N, V)
-    pairs : tuple of Tensor, shape (M,) each
-        Numbers of a row, and of two places there.
+    pairs : tuple of 3 Tensor, shape (M,)
+        Index of a row, and indices of two paths in the row.
     name : str
-        What holds the rows.
+        Name of the argument in the message.
     reason : str
-        Why they must be equal, with two ``{}`` for the places.
+        Reason in the message, with two ``{}`` for the paths.
     """
     tolerance = SUM_TOLERANCE[rows.element_size()]
 
@@ -280,6 +280,6 @@ def _check_alike(
         at = int((gap > tolerance).to(torch.int8).argmax())
         row, one, other = (int(part[at]) for part in pairs)
         raise InvalidInputError(
-            f"{name} row {row}: {reason.format(one, other)}, but the distributions after them "
-            f"differ by {float(gap[at]):.3g}: they must be equal"
+            f"{name} row {row}: {reason.format(one, other)}, so the next distributions must be "
+            f"equal, got a difference of {float(gap[at]):.3g}"
         )

@@ -1,4 +1,4 @@
-"""Requests with different numbers of drafted tokens, one behind the other, as engines pass them."""
+"""Verification of concatenated requests with different numbers of drafted tokens."""
 
 from __future__ import annotations
 
@@ -32,48 +32,50 @@ def verify_requests(
     max_spec_len: int | None = None,
     validate: bool = True,
 ) -> BatchedRound:
-    """Verify one drafted path of each of B requests by block verification; T tokens in all.
+    """Verify one drafted path for each of B requests by block verification.
+
+    The requests have T drafted tokens in total.
 
     Parameters
     ----------
     target : Tensor, shape (T + B, V)
-        Next-token distributions of the target, request after request: after each prefix of its
-        path, so a row more than it has drafted tokens.
+        Next-token distributions of the target after each prefix of a path, request by request: a
+        request with t drafted tokens has t + 1 rows.
     draft : Tensor, shape (T, V), or None
-        Those that the tokens were sampled from; None where each was certain, as by n-grams.
+        Distributions that the tokens were sampled from; None for deterministic drafts (n-grams).
     draft_tokens : Tensor of int, shape (T,)
-        The paths, one behind the other.  A path ends at a token `PADDING`; the tokens
-        behind it are ignored.
+        Concatenated paths.  A path ends at the first token `PADDING`; later tokens are ignored.
     cu_num_draft_tokens : Tensor of int, shape (B,)
-        How many tokens are drafted for the requests up to each, itself included; the last is T.
+        Cumulative numbers of drafted tokens, inclusive; the last entry is T.
     generator : torch.Generator, Tensor or None
-        On the same device; None is PyTorch's own; or uniform numbers drawn outside, float64 of
-        shape (B, `max_spec_len` + 3).
+        Generator on the same device; None uses the default generator of PyTorch.  Or uniform random
+        numbers, float64 of shape (B, `max_spec_len` + 3).
     max_spec_len : int, optional
-        The most drafted tokens of a request.  None reads it back, which waits for the device: in
-        compiled code and under CUDA graph capture the number must be given.
+        Maximum number of drafted tokens of a request.  By default the number is read from the
+        device, which waits for it; the number is required in compiled code and under CUDA graph
+        capture.
     validate : bool
-        Look at the values of the input, which waits for the device.  Left out in compiled code and
-        under CUDA graph capture.
+        Whether to check the values of the input, which waits for the device.  Skipped in compiled
+        code and under CUDA graph capture.
 
     Returns
     -------
     BatchedRound
-        Tokens of shape (B, `max_spec_len` + 1), with `PADDING` at their ends.
+        Tokens have shape (B, `max_spec_len` + 1), padded with `PADDING`.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        On bad input, naming the argument and the row.
+        If an argument is invalid; the message names the argument and the row.
 
     Notes
     -----
-    O((T + B) V); requests are padded a chunk at a time.  Source: Sun et al. 2024, Block
+    Cost: O((T + B) V); requests are padded one chunk at a time.  Source: Sun et al. 2024, Block
     Verification Accelerates Speculative Decoding, Algorithm 2.
 
     Examples
     --------
-    Two requests with two drafted tokens and none:
+    Two requests, with two drafted tokens and with none:
 
     >>> import torch
     >>> from otlp import batched
@@ -93,19 +95,20 @@ def verify_requests(
     tokens, ends = draft_tokens.long(), cu_num_draft_tokens.long()
     starts = torch.nn.functional.pad(ends, (1, 0))[:-1]
     counts = ends - starts
-    looks = reads_values(validate, target)
-    if looks:
+    reads = reads_values(validate, target)
+    if reads:
         _check_counts(counts, ends, drafted)
     if max_spec_len is None:
         longest = int(counts.max()) if batch else 0
     else:
         longest = whole_number(max_spec_len, "max_spec_len", 0)
-    if looks:
+    if reads:
         if batch and int(counts.max()) > longest:
             raise InvalidInputError(
-                f"max_spec_len is {longest}, and a request has {int(counts.max())} drafted tokens"
+                f"max_spec_len must be at least {int(counts.max())}, the number of drafted tokens "
+                f"of a request, got {longest}"
             )
-        _check_values(target, draft, tokens, _read(tokens, starts, drafted))
+        _check_values(target, draft, tokens, _before_padding(tokens, starts, drafted))
     counts = counts.clamp(max=longest)
     numbers = random_numbers((batch, longest + 3), generator, target, validate)
     most, vocab_size = max(1, longest), target.shape[1]
@@ -113,10 +116,10 @@ def verify_requests(
     draft = None if draft is None else draft.detach()
     level = torch.arange(most + 1, device=target.device)
 
-    def some(
+    def verify(
         start: Tensor, count: Tensor, request: Tensor, numbers: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Pad some requests: where nothing is drafted, q is zero, which accepts nothing there."""
+        """Verify some requests, padded with q = 0, where no token is accepted."""
         inside = level[:-1] < count[:, None]
         at = torch.where(inside, start[:, None] + level[:-1], drafted)
         path = torch.nn.functional.pad(tokens, (0, 1), value=PADDING)[at]
@@ -129,13 +132,13 @@ def verify_requests(
             q = draft[at.clamp(max=drafted - 1)]
         p = target[(start + request)[:, None] + torch.minimum(level, count[:, None])]
         q = torch.where(kept[..., None], q, 0.0)
-        if longest == 0:  # a path has a place at least
+        if longest == 0:  # `verify_block` needs paths of at least one token.
             numbers = torch.nn.functional.pad(numbers, (1, 0))
         return verify_block(p[:, None], q[:, None], path[:, None], numbers)
 
     width = (most + 1) * max(vocab_size, SECTIONS)
     requests = torch.arange(batch, device=target.device)
-    found = BatchedRound(*in_chunks(some, width, starts, counts, requests, numbers))
+    found = BatchedRound(*in_chunks(verify, width, starts, counts, requests, numbers))
     return found._replace(tokens=found.tokens[:, : longest + 1])
 
 
@@ -143,39 +146,39 @@ def _check_form(target: Tensor, draft: Tensor | None, drafted: int, batch: int) 
     check_floats(target, "target", 2, "T + B, ")
     if len(target) != drafted + batch:
         raise InvalidInputError(
-            f"target has shape {tuple(target.shape)}: with {drafted} drafted tokens of {batch} "
-            f"requests it must be ({drafted + batch}, V)"
+            f"target must have shape ({drafted + batch}, V) for {drafted} drafted tokens of "
+            f"{batch} requests, got {tuple(target.shape)}"
         )
     if draft is not None:
         check_floats(draft, "draft", 2, "T, ")
         if tuple(draft.shape) != (drafted, target.shape[1]):
             raise InvalidInputError(
-                f"draft has shape {tuple(draft.shape)}: with {drafted} drafted tokens over the "
-                f"target's vocabulary it must be {(drafted, target.shape[1])}"
+                f"draft must have shape {(drafted, target.shape[1])}, one row per drafted token "
+                f"over the vocabulary of target, got {tuple(draft.shape)}"
             )
 
 
 def _check_counts(counts: Tensor, ends: Tensor, drafted: int) -> None:
     if bool((counts < 0).any()) or (int(ends[-1]) if len(ends) else 0) != drafted:
         raise InvalidInputError(
-            f"cu_num_draft_tokens is {ends.tolist()!s:.60}: it must rise to the {drafted} drafted "
-            "tokens, from request to request"
+            "cu_num_draft_tokens must be nondecreasing and end with the number of drafted tokens, "
+            f"{drafted}, got {ends.tolist()!s:.60}"
         )
 
 
-def _read(tokens: Tensor, starts: Tensor, drafted: int) -> Tensor:
-    """Which tokens stand before the padding of their request, shape (T,)."""
+def _before_padding(tokens: Tensor, starts: Tensor, drafted: int) -> Tensor:
+    """Mask of the tokens before the padding of their request, shape (T,)."""
     padded = (tokens == PADDING).long()
     before = torch.nn.functional.pad(padded.cumsum(0), (1, 0))
     request = torch.searchsorted(starts, torch.arange(drafted, device=tokens.device), right=True)
     return before[1:] == before[starts][request - 1]
 
 
-def _check_values(target: Tensor, draft: Tensor | None, tokens: Tensor, looked: Tensor) -> None:
+def _check_values(target: Tensor, draft: Tensor | None, tokens: Tensor, checked: Tensor) -> None:
     check_distribution(target, row_sums(target), "target")
     if draft is None:
         draft = torch.ones_like(target[:1]).expand(len(tokens), -1)
     else:
-        check_distribution(draft, row_sums(draft), "draft", looked)
-    tokens = torch.where(looked, tokens, 0)
-    check_drafted(tokens, looked, draft, ("token",), f"{PADDING} ends a path")
+        check_distribution(draft, row_sums(draft), "draft", checked)
+    tokens = torch.where(checked, tokens, 0)
+    check_drafted(tokens, checked, draft, ("token",), f"{PADDING} ends a path")

@@ -1,9 +1,9 @@
-"""Bins of p / q: masses of tokens of about one ratio, added up in integers.
+"""Bins of p / q, with integer sums of the masses of tokens of similar ratio.
 
-A bin holds the tokens whose ratio, as a number in float32, begins with the same bits: the exponent
-and the first bits of the mantissa.  Bins are in the order of their ratios, so they take the place
-of a sort.  Sums of integers do not depend on the order of their terms: a row gives the same sums
-beside other rows, on every device and in every run.
+A bin contains the tokens whose float32 ratios share the exponent and the first bits of the
+mantissa.  Bins are in ascending order of ratio and replace a sort.  Sums of integers do not depend
+on the order of their terms, so a row has the same sums in every batch, on every device and in every
+run.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import torch
 from torch import Tensor
 
 SIZE = 2048
-"""Bins of a row."""
+"""Number of bins per row."""
 
 FEW_DRAFTS = 8
-"""For up to so many drafts bins cover 16 octaves, 128 bins each; for more, 32 octaves, 64 each."""
+"""Maximum n for bins over 16 octaves with 128 bins each; larger n use 32 octaves with 64 each."""
 
 UNIT = 2.0**60
-"""Masses are counted in units of 1 / `UNIT`; int64 holds rows that sum to less than 8."""
+"""Number of integer units in mass 1; int64 sums overflow from mass 8 on."""
 
 MANTISSA, BIAS = 23, 127
-"""Of a number in float32: bits of its mantissa, and what is added to its exponent."""
+"""Number of mantissa bits of a float32, and the bias of its exponent."""
 
 
 class Layout(NamedTuple):
-    """Which ratios share a bin.
+    """Assignment of ratios to bins.
 
     Attributes
     ----------
     bits : int
-        An octave has 2^bits bins.
+        Binary logarithm of the number of bins per octave.
     least : int
-        Exponent of the ratios in the first bin, which holds all smaller ratios, too.
+        Exponent of the ratios in the first bin, which also contains all smaller ratios.
     size : int
-        Number of bins, K; the last one holds all larger ratios, too.
+        Number of bins K; the last bin also contains all larger ratios.
     """
 
     bits: int
@@ -45,21 +45,21 @@ class Layout(NamedTuple):
 
     @property
     def shift(self) -> int:
-        """Bits of a float32 that do not name its bin."""
+        """Number of low bits of a float32 that do not determine its bin."""
         return MANTISSA - self.bits
 
     @property
     def offset(self) -> int:
-        """The first bits of 2^least, as an integer: what is taken off to count bins from 0."""
+        """Leading bits of 2^least as an integer, subtracted so that bins start at 0."""
         return (BIAS + self.least) << self.bits
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
-        """Bin of each token, int64; of no meaning where p and q are 0."""
+        """Return the bin of each token, int64; arbitrary where p and q are 0."""
         bits = (target / draft).float().view(torch.int32)
         return ((bits >> self.shift) - self.offset).clamp_(0, self.size - 1).long()
 
     def edges(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Least ratio of each bin, and of the next one; float64, shape (K,) each."""
+        """Return the smallest ratios of each bin and of the next bin; float64, shape (K,)."""
         first = torch.arange(self.size, dtype=torch.int32, device=device) + self.offset
         low = (first << self.shift).view(torch.float32).double()
         low[0] = 0.0
@@ -68,19 +68,19 @@ class Layout(NamedTuple):
         return low, high
 
 
-def layout_for(most: int, size: int = SIZE) -> Layout:
-    """Lay out bins for up to `most` drafts: larger ratios count as that number and share one."""
-    octaves = 16 if most <= FEW_DRAFTS else 32
+def layout_for(max_n: int, size: int = SIZE) -> Layout:
+    """Return the layout for up to `max_n` drafts; ratios above `max_n` share the last bin."""
+    octaves = 16 if max_n <= FEW_DRAFTS else 32
     bits = (size // octaves).bit_length() - 1
-    return Layout(bits, most.bit_length() - octaves, size)
+    return Layout(bits, max_n.bit_length() - octaves, size)
 
 
 def units(values: Tensor) -> Tensor:
-    """Count masses in units of 1 / `UNIT`, rounded down; int64."""
+    """Convert masses to integer units of 1 / `UNIT`, rounded down; int64."""
     return (values * UNIT).long()
 
 
 def masses(values: Tensor, bins: Tensor, size: int) -> Tensor:
-    """Add up masses (B, V) by bins (B, V); int64, shape (B, K)."""
+    """Sum the masses (B, V) in each bin, given the bins (B, V); int64, shape (B, K)."""
     empty = torch.zeros((len(values), size), dtype=torch.int64, device=values.device)
     return empty.scatter_add_(1, bins, units(values))

@@ -1,7 +1,7 @@
-"""A token drawn from what a selection distribution y leaves of p: (p - y)^+, in integers.
+"""Draws from the residual (p - y)^+ of a selection distribution y, in integers.
 
-Sums of blocks find the block, and its prefix sums the token: prefix sums of a whole vocabulary
-would cost more than all else here.
+A block of tokens is drawn from the sums of blocks, then a token from the prefix sums of the block.
+Prefix sums of the whole vocabulary would cost more than all other operations in this file.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from otlp.batched.numerics import before, share
+from otlp.batched.numerics import before, random_integer
 from otlp.batched.ratio_bins import UNIT
 
 BLOCK = 512
-"""Tokens whose residuals are added up before a block is drawn."""
+"""Number of tokens in a block."""
 
 
 def draw_residual(target: Tensor, draft: Tensor, level: Tensor, uniform: Tensor) -> Tensor:
-    """Draw a token of each row from (p - level q)^+.
+    """Draw one token per row from (p - level q)^+.
 
     Parameters
     ----------
@@ -27,21 +27,21 @@ def draw_residual(target: Tensor, draft: Tensor, level: Tensor, uniform: Tensor)
     level : Tensor, shape (B, V) or (B, 1), float64
         y / q, infinite where y = p; 0 in rows that select nothing, whose token follows p.
     uniform : Tensor, shape (B, 1), float64
-        In [0, 1).
+        Uniform random numbers in [0, 1).
 
     Returns
     -------
     Tensor, shape (B, 1), int64
-        The token never has probability 0.  If nothing is left, which happens by rounding only, the
-        token is the likeliest one.
+        Tokens of positive probability.  If the residual is zero, which only rounding can cause, the
+        token is the most likely token.
     """
     weight = (draft.double() * (level * UNIT)).neg_().add_(target.double() * UNIT).clamp_(min=0.0)
     batch, size = target.shape
     blocks = pad(weight.long(), (0, -size % BLOCK)).unflatten(1, (-1, BLOCK))
     sums = blocks.sum(2).cumsum(1)
-    aim = share(uniform, sums[:, -1:])
-    block = (sums <= aim).sum(1, keepdim=True).clamp_(max=blocks.shape[1] - 1)
+    draw = random_integer(uniform, sums[:, -1:])
+    block = (sums <= draw).sum(1, keepdim=True).clamp_(max=blocks.shape[1] - 1)
     inside = blocks.gather(1, block[:, :, None].expand(batch, 1, BLOCK))[:, 0].cumsum(1)
-    found = BLOCK * block + (inside <= aim - before(sums, block)).sum(1, keepdim=True)
+    found = BLOCK * block + (inside <= draw - before(sums, block)).sum(1, keepdim=True)
     left = sums[:, -1:] > 0
     return torch.where(left, found, target.argmax(1, keepdim=True))

@@ -1,4 +1,4 @@
-"""Rows: target and draft distributions as they lie on the device, and drafts from them."""
+"""Rows of target and draft distributions on the device, with their drafted tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from otlp.batched.checks import (
 from otlp.errors import InvalidInputError
 
 PADDING = -1
-"""The token id that stands where a row has fewer drafts than the widest.
+"""Token id that pads rows with fewer drafts than the longest row.
 
 Examples
 --------
@@ -29,26 +29,26 @@ Examples
 """
 
 CHUNK = 2**22
-"""Entries (rows times tokens) that are worked on at once: 32 MiB an array in float64."""
+"""Number of entries (rows times tokens) per chunk: 32 MiB per float64 array."""
 
 CACHED = 2**18
-"""The same on a CPU, where what its caches hold is worked on several times as fast."""
+"""Number of entries per chunk on a CPU; chunks that fit its caches are several times as fast."""
 
 
 class Rows(NamedTuple):
-    """B rows, as they were passed or ready for arithmetic.
+    """B rows, as passed by the caller or converted for arithmetic.
 
-    Half precision becomes float32 without rounding; float32 and float64 stay as they are.  Rows
-    are divided by their sums, in float64, only where they are used.
+    The conversion changes half precision to float32 without rounding, and keeps float32 and
+    float64.  Rows are divided by their sums, in float64, only where they are used.
 
     Attributes
     ----------
     target, draft : Tensor, shape (B, V)
-        p and q, not yet normalised.
+        p and q, not normalised.
     tokens : Tensor, shape (B, N), int64
         Drafted tokens, with `PADDING`.
     drafted : Tensor, shape (B, N), bool
-        Where `tokens` is not padding.
+        Mask of the tokens that are not padding.
     n : Tensor, shape (B, 1), int64
         Number of drafts of each row.
     """
@@ -60,43 +60,44 @@ class Rows(NamedTuple):
     n: Tensor
 
     def normalised(self) -> tuple[Tensor, Tensor]:
-        """Both p and q in float64, each row of sum one; shape (B, V) each."""
+        """Return p and q in float64 with rows of sum one, shape (B, V)."""
         return self.target / row_sums(self.target), self.draft / row_sums(self.draft)
 
     def at_drafts(self, values: Tensor) -> Tensor:
-        """Read `values` (B, V) at the drafted tokens, shape (B, N); anything at padding."""
+        """Return `values` (B, V) at the drafted tokens, shape (B, N); arbitrary at padding."""
         return values.gather(1, self.tokens.clamp(min=0))
 
 
 def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool) -> Rows:
-    """Check the input.
+    """Check the arguments of a rule and return them as `Rows`.
 
     Parameters
     ----------
     target, draft : Tensor, shape (B, V)
         Probabilities in float16, bfloat16, float32 or float64.
     draft_tokens : Tensor of int, shape (B, N)
+        Drafted tokens.
     validate : bool
-        Whether to look at values as well as at shapes, types and devices.  This waits for the
-        device; it is left out while `torch.compile` traces or a CUDA graph is captured.
+        Whether to check values as well as shapes, types and devices, which waits for the device.
+        Skipped under `torch.compile` and CUDA graph capture.
 
     Returns
     -------
     Rows
-        As they were passed, outside autograd; `by_rows` makes them ready for arithmetic.
+        Rows as passed, detached from autograd; `by_rows` converts them for arithmetic.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        With the row in the message.
+        If an argument is invalid; the message names the row.
     """
     check_floats(target, "target", 2)
     check_floats(draft, "draft", 2)
     check_tokens(draft_tokens, "draft_tokens", "B, N")
     if target.shape != draft.shape or draft_tokens.shape[0] != target.shape[0]:
         raise InvalidInputError(
-            f"target has shape {tuple(target.shape)}, draft {tuple(draft.shape)} and draft_tokens "
-            f"{tuple(draft_tokens.shape)}: all must have B rows, and the first two V tokens"
+            "target and draft must have shape (B, V) and draft_tokens (B, N), got "
+            f"{tuple(target.shape)}, {tuple(draft.shape)} and {tuple(draft_tokens.shape)}"
         )
     check_devices(target=target, draft=draft, draft_tokens=draft_tokens)
     target, draft, tokens = target.detach(), draft.detach(), draft_tokens.long()
@@ -108,20 +109,20 @@ def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool)
 
 
 def check_drafts(draft: Tensor, tokens: Tensor) -> None:
-    """Check the values of q (B, V), and that drafted tokens (B, N) can have come from them."""
+    """Check the values of q (B, V), and that drafted tokens (B, N) have positive probability."""
     check_distribution(draft, row_sums(draft), "draft")
     check_drafted(tokens, tokens != PADDING, draft, ("row",), f"padding is {PADDING}")
 
 
 def chunks(rows: Tensor, width: int) -> list[slice]:
-    """Cut rows into chunks of at most so many entries, or of one row; at least one chunk."""
+    """Cut rows into one or more chunks of one row or at most `CHUNK` (CPU: `CACHED`) entries."""
     cached = rows.device.type == "cpu" and not torch.compiler.is_compiling()
     size = max(1, (CACHED if cached else CHUNK) // width)
     return [slice(start, start + size) for start in range(0, max(len(rows), 1), size)]
 
 
 def row_sums(values: Tensor) -> Tensor:
-    """Sum rows (..., V) in float64, shape (..., 1), with no float64 copy of all of them."""
+    """Return the float64 sums (..., 1) of rows (..., V), without a float64 copy of all rows."""
     rows = values.reshape(-1, values.shape[-1])
     cuts = chunks(rows, rows.shape[1])
     parts = [rows[some].sum(1, keepdim=True, dtype=torch.float64) for some in cuts]
@@ -131,26 +132,26 @@ def row_sums(values: Tensor) -> Tensor:
 def in_chunks(
     function: Callable[..., tuple[Tensor, ...]], width: int, *parts: Tensor
 ) -> tuple[Tensor, ...]:
-    """Apply a function to chunks of rows, which bounds the memory that it takes.
+    """Apply a function to chunks of rows, to bound its memory.
 
     Parameters
     ----------
     function : callable
-        Takes the same rows of all parts; returns tensors with one row for each.
+        Accepts the same rows of all parts; returns tensors with one row for each input row.
     width : int
-        Entries that a row counts for.
+        Number of entries per row.
     *parts : Tensor, shape (B, ...)
 
     Returns
     -------
     tuple of Tensor
-        What the function returns for all rows.
+        Results of the function for all rows.
     """
     first, *others = chunks(parts[0], width)
     found = function(*(part[first] for part in parts))
     if not others:
         return found
-    # kept one by one, small results would lie between the large blocks of memory that follow them
+    # Allocate the results once; small results of each chunk would fragment the memory.
     whole = tuple(piece.new_empty((len(parts[0]), *piece.shape[1:])) for piece in found)
     for kept, piece in zip(whole, found, strict=True):
         kept[first] = piece
@@ -161,23 +162,24 @@ def in_chunks(
 
 
 def by_rows(
-    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor, beside: int = 0
+    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor, extra: int = 0
 ) -> tuple[Tensor, ...]:
-    """Apply a function to some `Rows` at a time, ready for arithmetic; see `in_chunks`.
+    """Apply a function to chunks of `Rows`, converted for arithmetic; see `in_chunks`.
 
     Parameters
     ----------
     function : callable
-        Takes rows, and as many of the others.
+        Accepts `Rows` and the same rows of the other tensors.
     rows : Rows
         B rows from `prepare`.
     *others : Tensor, shape (B, ...)
-    beside : int
-        Entries that a row counts for beside its V.
+    extra : int
+        Number of entries per row in addition to V.
 
     Returns
     -------
     tuple of Tensor
+        Results of the function for all rows.
     """
     fields = len(rows)
 
@@ -187,4 +189,4 @@ def by_rows(
         wide = target.to(kind).contiguous(), draft.to(kind).contiguous()
         return function(Rows(*wide, *rest), *parts[fields:])
 
-    return in_chunks(ready, rows.target.shape[1] + beside, *rows, *others)
+    return in_chunks(ready, rows.target.shape[1] + extra, *rows, *others)

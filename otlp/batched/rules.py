@@ -1,7 +1,7 @@
-"""What engines verify drafts with today, in batched form: baselines.
+"""Baselines: batched forms of the verification rules that engines use today.
 
-All are lossless; `otlp.batched.martingale` is optimal, too, for i.i.d. drafts.  They are named as
-the solvers are.
+All rules are lossless; for i.i.d. drafts `otlp.batched.martingale` is also optimal.  The rules are
+named after the solvers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from otlp.batched.rows import PADDING, Rows, by_rows, prepare, row_sums
 from otlp.batched.sampling import uniforms
 
 BISECTIONS = 30
-"""Steps for the division factor of K-SEQ; the upper end is used, which is always valid."""
+"""Bisection steps for the division factor of K-SEQ; the upper end is used, which is valid."""
 
 
 def speculative_sampling(
@@ -29,10 +29,10 @@ def speculative_sampling(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Speculative sampling with the first draft of each row; the others are not looked at.
+    """Verify the first draft of each row by speculative sampling; other drafts are ignored.
 
-    Parameters, results and errors are those of `otlp.batched.martingale`, but `accepted` is about
-    the first draft.  Source: Leviathan et al. 2023, Algorithm 1.
+    Parameters, results and errors are those of `otlp.batched.martingale`, except that `accepted`
+    refers to the first draft.  Source: Leviathan et al. 2023, Algorithm 1.
 
     Examples
     --------
@@ -56,10 +56,11 @@ def recursive_rejection(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Recursive rejection sampling: the residual of each draft is the next draft's target.
+    """Verify i.i.d. drafts by recursive rejection sampling.
 
-    Parameters, results and errors are those of `otlp.batched.martingale`.  Source: Miao et al. 2024
-    (SpecInfer), Algorithm 2, for i.i.d. drafts; N passes of single-draft sampling.
+    The residual after each draft is the target for the next draft.  Parameters, results and errors
+    are those of `otlp.batched.martingale`.  Source: Miao et al. 2024 (SpecInfer), Algorithm 2.
+    Cost: N passes of single-draft sampling.
 
     Examples
     --------
@@ -83,13 +84,14 @@ def recursive_rejection_without_replacement(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Recursive rejection sampling of different drafts: what was drafted leaves the draft.
+    """Verify distinct drafts by recursive rejection sampling without replacement.
 
-    Parameters, results and errors are those of `otlp.batched.martingale`, but a token that a row
-    holds twice has probability 0.  Each row's drafts must have been drawn in this order, each
-    from q without the earlier ones, as `otlp.batched.sample_without_replacement` does.  Source:
-    Jeon et al. 2024; Yang et al. 2024; as `otlp.solvers.RecursiveRejection` on
-    `otlp.WithoutReplacement`.  N passes of single-draft sampling.
+    Each drafted token is removed from the draft distribution of the next draft.  Parameters,
+    results and errors are those of `otlp.batched.martingale`, except that a row that contains a
+    token twice raises `ZeroProbabilityError`.  The drafts of a row must be in the order drawn, each
+    from q without the earlier drafts, as by `otlp.batched.sample_without_replacement`.  Source:
+    Jeon et al. 2024; Yang et al. 2024; equivalent to `otlp.solvers.RecursiveRejection` on
+    `otlp.WithoutReplacement`.  Cost: N passes of single-draft sampling.
 
     Examples
     --------
@@ -118,11 +120,11 @@ def k_seq(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """K-SEQ: accept each draft in turn with probability min(1, p / (rho q)).
+    """Verify drafts by K-SEQ: accept each draft in turn with probability min(1, p / (rho q)).
 
     Parameters, results and errors are those of `otlp.batched.martingale`.  The division factor rho
-    in [1, n] solves 1 - (1 - beta)^n = rho beta, beta = sum min(p / rho, q), found by
-    `BISECTIONS` passes.  Source: Sun et al. 2023 (SpecTr), Algorithm 2.
+    in [1, n] solves 1 - (1 - beta)^n = rho beta with beta = sum min(p / rho, q); it is found by
+    bisection in 30 passes.  Source: Sun et al. 2023 (SpecTr), Algorithm 2.
 
     Examples
     --------
@@ -169,31 +171,31 @@ def _recursive_rejection_without_replacement(rows: Rows, numbers: Tensor) -> tup
 
 
 def _without(draft: Tensor, token: Tensor, drafted: Tensor) -> Tensor:
-    """The draft of the next place: without a token that was drafted, each time normalised anew."""
+    """Return the draft of the next place: without the drafted token, normalised again."""
     left = draft.scatter(1, token, draft.gather(1, token).masked_fill(drafted, 0.0))
     total = left.sum(1, keepdim=True)
-    # what is left of q may be subnormal
+    # The remaining mass of q may be subnormal or zero.
     return left / torch.where(total > 0.0, total, 1.0)
 
 
 def _rejections(
     rows: Rows, numbers: Tensor, following: Callable[[Tensor, Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Verify place after place; `following` has the next place's draft from that of this one."""
-    wanted, draft = rows.normalised()
+    """Verify place by place; `following` returns the draft distribution of the next place."""
+    target, draft = rows.normalised()
     verified = torch.full_like(rows.tokens[:, 0], -1)
     for place in range(rows.tokens.shape[1]):
         drafted, token = rows.drafted[:, place, None], rows.tokens[:, place, None].clamp(min=0)
-        p, q = wanted.gather(1, token), draft.gather(1, token)
+        p, q = target.gather(1, token), draft.gather(1, token)
         take = (drafted & (numbers[:, place, None] * q < p))[:, 0]
         verified = torch.where(take & (verified < 0), token[:, 0], verified)
-        left = (wanted - draft).clamp_(min=0.0)
+        left = (target - draft).clamp_(min=0.0)
         total = left.sum(1, keepdim=True)
-        # q leaves nothing of an equal p and rejects by rounding only; padding rejects nothing
-        wanted = torch.where(drafted & (total > 0), left / total, wanted)
+        # The residual is zero if p = q, which only rounding can reject.  Padding rejects nothing.
+        target = torch.where(drafted & (total > 0), left / total, target)
         draft = following(draft, token, drafted)
-    anew = draw_index(wanted, numbers[:, -1:])
-    tokens = torch.where(verified < 0, anew[:, 0], verified)
+    replacement = draw_index(target, numbers[:, -1:])
+    tokens = torch.where(verified < 0, replacement[:, 0], verified)
     return tokens, is_drafted(rows, tokens)
 
 
@@ -216,6 +218,6 @@ def _k_seq(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     taken = once * (inclusion_probability(beta, n) / beta.clamp(min=TINY)).masked_fill(none, 0.0)
     left = (p - taken).clamp_(min=0.0)
     left = torch.where(left.sum(1, keepdim=True) > 0, left, p)
-    anew = draw_index(left, numbers[:, -1:])
-    tokens = torch.where(take.any(1), verified, anew[:, 0])
+    replacement = draw_index(left, numbers[:, -1:])
+    tokens = torch.where(take.any(1), verified, replacement[:, 0])
     return tokens, is_drafted(rows, tokens)

@@ -1,8 +1,8 @@
-"""What comes before verification: probabilities, drafts sampled from them, random numbers.
+"""Softmax, sampling of drafts, and random numbers for verification.
 
-Drafts are sampled in float64.  `torch.multinomial` adds up float32 rows in float32, where
-probabilities below 6e-8 vanish: it can leave out most tokens of a large vocabulary.  Its drafts do
-not follow the q that the verifier is told, and nothing after that is lossless.
+Drafts are sampled in float64.  `torch.multinomial` sums float32 rows in float32, where
+probabilities below 6e-8 vanish, and can skip most tokens of a large vocabulary.  Its drafts do not
+follow the q that is passed to the verifier, so verification would not be lossless.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ from otlp.batched.rows import chunks, row_sums
 from otlp.errors import InvalidInputError
 
 MOST_DRAFTS = 100_000_000
-"""Of a row in one call."""
+"""Maximum number of drafts per row in one call."""
 
 
 def softmax(logits: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Turn logits into probabilities, in float32 (float64 for float64 logits).
+    """Convert logits to probabilities, in float32 (float64 for float64 logits).
 
     Parameters
     ----------
     logits : Tensor, shape (..., V)
         Logits in float16, bfloat16, float32 or float64; minus infinity masks a token.
     temperature : float or Tensor, shape (...)
-        Divides the logits, of all rows or of each; finite and greater than 0.
+        Temperature of all rows or of each row, finite and greater than 0.
 
     Returns
     -------
     Tensor, shape (..., V)
-        The drafts must be sampled from these very numbers.  A row that holds NaN or plus
-        infinity, or whose tokens are all masked, or whose own temperature is not greater than 0,
-        becomes NaN, which `sample` and the verifiers refuse: this function does not wait for the
-        device.
+        Probabilities; drafts must be sampled from exactly these numbers.  A row becomes NaN if it
+        contains NaN or plus infinity, if all its tokens are masked, or if its temperature in a
+        tensor is not greater than 0.  This function does not wait for the device and therefore does
+        not raise; `sample` and the verifiers refuse NaN.
 
     Raises
     ------
     InvalidInputError
-        If the logits are no such tensor, or the temperature is no such number.
+        If `logits` is not a floating-point tensor, or `temperature` is not a finite number greater
+        than 0 or a floating-point tensor of shape (...).
 
     Examples
     --------
@@ -70,19 +71,19 @@ def softmax(logits: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     else:
         limits, divisor = torch.finfo(kind), check_temperature(temperature)
         wide = logits.to(kind if limits.tiny <= divisor <= limits.max else torch.float64)
-    # below the largest entry nothing overflows but to minus infinity, whatever the temperature
+    # Subtract the largest entry first, so that a small temperature can only underflow.
     lowered = wide - wide.amax(-1, keepdim=True)
     return torch.softmax(lowered / divisor, dim=-1).to(kind)
 
 
 def temperatures_of(temperature: float | Tensor, logits: Tensor) -> Tensor:
-    """The temperature of each row of logits (..., V), float32; NaN where no such number is one.
+    """Return the temperature of each row of logits (..., V) in float32; NaN if it is invalid.
 
     Raises
     ------
     InvalidInputError
-        If it is no number greater than 0, or no floating tensor of the shape (...) on one device
-        with the logits.
+        If `temperature` is neither a number greater than 0 nor a floating-point tensor of shape
+        (...) on the device of the logits.
     """
     if not isinstance(temperature, Tensor):
         number = check_temperature(temperature)
@@ -91,30 +92,31 @@ def temperatures_of(temperature: float | Tensor, logits: Tensor) -> Tensor:
         )
     if temperature.dtype not in FLOATS or temperature.shape != logits.shape[:-1]:
         raise InvalidInputError(
-            f"temperature has shape {tuple(temperature.shape)} and type {temperature.dtype}: it "
-            f"must be a number, or a floating tensor of shape {tuple(logits.shape[:-1])}"
+            f"temperature must be a number or a floating tensor of shape "
+            f"{tuple(logits.shape[:-1])}, got shape {tuple(temperature.shape)} and type "
+            f"{temperature.dtype}"
         )
     check_devices(temperature=temperature, logits=logits)
     found = temperature.detach().float()
-    # the inverse of a smaller number would overflow
+    # The inverse of a subnormal number can overflow.
     return found.where((found >= torch.finfo(torch.float32).tiny) & found.isfinite(), torch.nan)
 
 
 def check_temperature(temperature: object) -> float:
-    """The temperature as a float.
+    """Return the temperature as a float.
 
     Raises
     ------
     InvalidInputError
-        If it is no finite number greater than 0.
+        If `temperature` is not a finite number greater than 0.
     """
     number = isinstance(temperature, Real) and not isinstance(temperature, bool)
     if isinstance(temperature, np.floating):
         temperature = float(temperature)
     if not (number and 0.0 < temperature <= sys.float_info.max):  # type: ignore[operator]
         raise InvalidInputError(
-            f"temperature is {temperature!r}: it must be a number, finite and greater than 0 "
-            "(for greedy decoding use a point mass on the arg max)"
+            f"temperature must be a finite number greater than 0, got {temperature!r} (for greedy "
+            "decoding use a point mass on the arg max)"
         )
     return float(temperature)  # type: ignore[arg-type]
 
@@ -126,35 +128,35 @@ def sample(
     *,
     validate: bool = True,
 ) -> Tensor:
-    """Sample n i.i.d. drafts of each row, in float64.
+    """Sample n i.i.d. drafts per row, in float64.
 
     Parameters
     ----------
     probabilities : Tensor, shape (..., V)
-        Distributions in float16, bfloat16, float32 or float64, taken as stored: each row is
-        divided by its sum in float64, as the verifiers do.
+        Distributions in float16, bfloat16, float32 or float64.  Each row is divided by its sum in
+        float64, as in the verifiers.
     n : int
-        Drafts of each row, 1 to `MOST_DRAFTS`.
+        Number of drafts per row, 1 to 100,000,000.
     generator : torch.Generator, Tensor or None
-        On the same device; None is PyTorch's own; or uniform numbers, float64 of shape
-        (..., n), drawn outside.
+        Generator on the same device; None uses the default generator of PyTorch.  Or uniform random
+        numbers, float64 of shape (..., n).
     validate : bool
-        Look at the values of the input, which waits for the device.
+        Whether to check the values of the input, which waits for the device.
 
     Returns
     -------
     Tensor, shape (..., n), int64
-        Token ids, never one of probability 0.
+        Token ids of positive probability.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        On bad input, naming the row.
+        If an argument is invalid; the message names the row.
 
     Notes
     -----
-    By inversion of prefix sums: O(V + n log V) a row.  Random numbers are multiples of 2^-53,
-    so probabilities are met to within 1.1e-16.
+    Inversion of prefix sums: O(V + n log V) per row.  Random numbers are multiples of 2^-53, so
+    probabilities are exact to within 1.1e-16.
 
     Examples
     --------
@@ -167,7 +169,7 @@ def sample(
     """
     check_floats(probabilities, "probabilities")
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST_DRAFTS:
-        raise InvalidInputError(f"n is {n!r}: it must be an int within 1 to {MOST_DRAFTS:,}")
+        raise InvalidInputError(f"n must be an int from 1 to {MOST_DRAFTS:,}, got {n!r}")
     vocab_size = probabilities.shape[-1]
     rows, numbers = _checked(probabilities, n, generator, validate)
     found = [draw_index(rows[i].double(), numbers[i]) for i in chunks(rows, vocab_size)]
@@ -181,14 +183,14 @@ def sample_without_replacement(
     *,
     validate: bool = True,
 ) -> Tensor:
-    """Sample n different drafts of each row, each from what the earlier ones left, in float64.
+    """Sample n distinct drafts per row, sequentially without replacement, in float64.
 
     Parameters
     ----------
     probabilities, generator, validate
-        As for `sample`; numbers drawn outside have the shape (..., V).
+        As for `sample`; random numbers passed as a tensor have shape (..., V).
     n : int
-        Drafts of each row, at most its tokens of positive probability.
+        Number of drafts per row, at most its number of tokens of positive probability.
 
     Returns
     -------
@@ -198,11 +200,12 @@ def sample_without_replacement(
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        On bad input, naming the row.
+        If an argument is invalid; the message names the row.
 
     Notes
     -----
-    An exponential race: arrivals of rate q_i, of which the first n are kept.  O(V log n) a row.
+    Exponential race: token i arrives with rate q_i, and the first n arrivals are kept.  Cost:
+    O(V log n) per row.
 
     Examples
     --------
@@ -217,7 +220,7 @@ def sample_without_replacement(
     check_floats(probabilities, "probabilities")
     vocab_size = probabilities.shape[-1]
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= vocab_size:
-        raise InvalidInputError(f"n is {n!r}: it must be an int within 1 to V = {vocab_size:,}")
+        raise InvalidInputError(f"n must be an int from 1 to V = {vocab_size:,}, got {n!r}")
     rows, numbers = _checked(probabilities, vocab_size, generator, validate)
     if reads_values(validate, rows):
         check_enough(probabilities.detach(), n, "probabilities")
@@ -228,7 +231,7 @@ def sample_without_replacement(
 def _checked(
     probabilities: Tensor, width: int, generator: torch.Generator | Tensor | None, validate: bool
 ) -> tuple[Tensor, Tensor]:
-    """Distributions of shape (M, V), and random numbers of shape (M, width)."""
+    """Return checked distributions of shape (M, V) and random numbers of shape (M, width)."""
     *leading, vocab_size = probabilities.shape
     numbers = random_numbers((*leading, width), generator, probabilities, validate)
     rows = probabilities.detach()
@@ -238,7 +241,7 @@ def _checked(
 
 
 def _first_arrivals(rates: Tensor, numbers: Tensor, n: int) -> Tensor:
-    # what is never drafted stays behind what arrives late beyond all numbers
+    # Clamp overflowing times, so that tokens of probability 0 (infinite time) come last.
     times = (torch.log1p(-numbers).neg_() / rates).clamp_(max=torch.finfo(torch.float64).max)
     times = times.masked_fill(rates <= 0, torch.inf)
     return times.topk(n, largest=False).indices
@@ -250,29 +253,29 @@ def uniforms(
     *,
     validate: bool = True,
 ) -> Tensor:
-    """Draw the random numbers that one verification of these drafts needs.
+    """Draw the uniform random numbers for one verification of drafts.
 
     Parameters
     ----------
     draft_tokens : Tensor of int, shape (B, N) or (B, K, L)
         As for `otlp.batched.verify` or `otlp.batched.verify_paths`.
     generator : torch.Generator, Tensor or None
-        A generator on the device of `draft_tokens`; None is PyTorch's own; numbers drawn
-        earlier are checked and returned.
+        Generator on the device of `draft_tokens`; None uses the default generator of PyTorch.
+        Numbers drawn earlier are checked and returned.
     validate : bool
-        See that numbers drawn earlier lie in [0, 1), which waits for the device.
+        Whether to check that numbers drawn earlier lie in [0, 1), which waits for the device.
 
     Returns
     -------
     Tensor, shape (B, 3 N + 2) or (B, K + L + 2), float64, in [0, 1)
-        May be passed in place of a generator: into compiled code, or as the buffer that a CUDA
-        graph reads and that is refilled before each replay.
+        Random numbers, to be passed instead of a generator: to compiled code, or as the buffer that
+        a CUDA graph reads and that is refilled before each replay.
 
     Raises
     ------
     InvalidInputError
-        If an argument has another type, the source lies on another device, or the numbers have
-        another shape, type or range.
+        If an argument has the wrong type, `generator` is on another device, or the numbers have the
+        wrong shape, type or range.
 
     Examples
     --------
@@ -294,7 +297,7 @@ def random_numbers(
     like: Tensor,
     validate: bool,
 ) -> Tensor:
-    """Draw uniform numbers in float64 on the device of `like`, or check those drawn earlier."""
+    """Draw uniform float64 numbers on the device of `like`, or check numbers drawn earlier."""
     check_numbers(generator, shape, like.device, validate)
     if isinstance(generator, Tensor):
         return generator.detach().contiguous()

@@ -1,9 +1,9 @@
-"""The two-slice rule: one node of the selection of a path, for a batch of nodes.
+"""The two-slice rule for a batch of nodes, one step of the selection of a path.
 
-Every drafted path has a score in [0, 1]; the path of the largest score is selected.  A node's
-score law is cut in two at a threshold u, and each child takes a share lambda_x of the lower
-slice and 1 - lambda_x of the upper: less of it where p / q of the child is larger.  Only
-masses matter, so nothing is sorted, and validity does not depend on how well u is solved.
+Every drafted path has a score in [0, 1]; the path with the largest score is selected.  The score
+law of a node is cut in two slices at a threshold u.  Each child gets a share lambda_x of the lower
+slice and 1 - lambda_x of the upper slice; lambda_x falls with p / q of the child.  Only masses
+matter, so no sort is needed, and the selection is valid for any accuracy of u.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from otlp.batched.numerics import (
 )
 
 SPREAD = 1e-12
-"""Slices whose means differ by less, or with less mass, are not told apart: children inherit."""
+"""Smallest slice mass and difference of slice means; below it, children inherit the law."""
 
 
 class BatchedScoreLaw(NamedTuple):
-    """Score laws of B nodes of equal depth, as step densities on [0, 1].
+    """Score laws of B nodes of equal depth, as piecewise constant densities on [0, 1].
 
     Attributes
     ----------
     edges : Tensor, shape (B, D + 1), float64
-        Ends of the cells, from 0 to 1, ascending; cells may be empty.
+        Edges of the cells, ascending from 0 to 1; cells may be empty.
     density : Tensor, shape (B, D), float64
-        Of total mass 1.
+        Density on each cell, of total mass 1.
     gain : Tensor, shape (B, 1), float64
         R = Gamma(prefix) / Q(prefix), the mean of W = K u^(K-1).
     weight : Tensor, shape (B, 1), float64
-        Block verification's w = T(prefix) / Gamma(prefix), at most 1.
+        Weight w = T(prefix) / Gamma(prefix) of block verification, at most 1.
     """
 
     edges: Tensor
@@ -49,20 +49,20 @@ class BatchedScoreLaw(NamedTuple):
 
 
 class TwoSlice(NamedTuple):
-    """How B nodes share their scores among their children.
+    """Split of the scores of B nodes among their children.
 
     Attributes
     ----------
     threshold : Tensor, shape (B, 1), float64
-        u.
+        Threshold u.
     lower, upper : Tensor, shape (B, 1), float64
-        s and s': mass of the distribution below and above u.
+        Masses s and s' of the distribution below and above u.
     lower_mean, upper_mean : Tensor, shape (B, 1), float64
-        m0 and m1: means of W / R below and above u.
+        Means m0 and m1 of W / R below and above u.
     weight : Tensor, shape (B, 1), float64
-        w of the node.
+        Weight w of the node.
     lower_scale, upper_scale : Tensor, shape (B, 1), float64
-        Factors on lambda and on 1 - lambda (one of them is 1) such that sum q lambda = s.
+        Factors of lambda and of 1 - lambda such that sum q lambda = s; one factor is 1.
     """
 
     threshold: Tensor
@@ -75,19 +75,19 @@ class TwoSlice(NamedTuple):
     upper_scale: Tensor
 
     def share(self, target: Tensor, draft: Tensor) -> Tensor:
-        """lambda: the part of the lower slice that children take, shape (B, m).
+        """Return lambda, the share of children in the lower slice, shape (B, m).
 
         Parameters
         ----------
         target, draft : Tensor, shape (B, m), float64
-            p and q of m children of each node, normalised over all of them.
+            p and q of m children of each node, normalised over all children.
         """
         share = _share(self, target, draft)
         lower, upper = self.lower_scale * share, self.upper_scale * (1.0 - share)
         return torch.where(self.lower_scale < 1.0, lower, 1.0 - upper)
 
     def ratio(self, target: Tensor, draft: Tensor) -> Tensor:
-        """Ratio r = Gamma(x | prefix) / q of children, shape (B, m); arguments as for `share`."""
+        """Return r = Gamma(x | prefix) / q of children, shape (B, m); arguments as for `share`."""
         share = self.share(target, draft)
         return share * self.lower_mean + (1.0 - share) * self.upper_mean
 
@@ -99,16 +99,16 @@ def root_law(nodes: int, like: Tensor) -> BatchedScoreLaw:
 
 
 def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: int) -> TwoSlice:
-    """Find how each node shares its scores among its children.
+    """Compute the split of the scores of each node among its children.
 
     Parameters
     ----------
     law : BatchedScoreLaw
-        Of B nodes.
+        Score laws of B nodes.
     target, draft : Tensor, shape (B, V), float64
-        Their next-token distributions p and q, each row of sum one.
+        Next-token distributions p and q of the nodes, normalised.
     paths : int
-        K.
+        Number of paths K.
 
     Returns
     -------
@@ -116,20 +116,19 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
 
     Notes
     -----
-    The threshold solves sum min(max(w p, m0 q), m1 q) = 1, whose left side rises with u.  The
-    solutions are an interval only if w = 1 and no child is clipped; its ends then follow from
-    the least and the largest p / q alone, and its midpoint is taken.  Otherwise these ends
-    bracket the root, which at most 26 passes over (B, V) find, and one more for each time that
-    the law's cells can be halved.
+    The threshold u solves sum min(max(w p, m0 q), m1 q) = 1, whose left side rises with u.  If
+    w = 1 and no child is clipped, the solutions form an interval, whose ends follow from the
+    smallest and the largest p / q; the midpoint is used.  Otherwise these ends bracket the root.
+    The root search uses at most 26 passes over (B, V) plus log2(number of cells of the law).
 
-    Source: the rule is this library's own; selection of a path followed by block verification
-    is Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4 and Theorem 4.6.
+    Source: the rule is new in this library.  Selection of a path followed by block verification
+    is from Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4 and Theorem 4.6.
     """
     live = draft > 0
-    wanted = law.weight * target / draft
-    least = wanted.masked_fill(~live, torch.inf).amin(1, keepdim=True)
-    # mass of p where there is no child is never matched: then nothing above 0 is large enough
-    most = torch.where(live, wanted, torch.where(target > 0, torch.inf, 0.0))
+    required = law.weight * target / draft
+    least = required.masked_fill(~live, torch.inf).amin(1, keepdim=True)
+    # Tokens with p > 0 and q = 0 have no child, so their ratio is infinite.
+    most = torch.where(live, required, torch.where(target > 0, torch.inf, 0.0))
     most = most.amax(1, keepdim=True)
     last_low, _ = _bracket_mean(law, paths, least, 0)
     _, first_high = _bracket_mean(law, paths, most, 1)
@@ -148,19 +147,19 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
 
 
 def child(law: BatchedScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor) -> BatchedScoreLaw:
-    """Distribution of the scores of one child of each node.
+    """Return the score law of one child of each node.
 
     Parameters
     ----------
     law, split
-        Of the B nodes.
+        Laws and splits of the B nodes.
     target, draft : Tensor, shape (B, 1), float64
         p and q of the child, normalised; q > 0.
 
     Returns
     -------
     BatchedScoreLaw
-        One cell more than `law`.
+        Laws of the children, with one cell more than `law`.
     """
     share = split.share(target, draft)
     edges = torch.cat([law.edges, split.threshold], 1).sort(1).values
@@ -169,15 +168,15 @@ def child(law: BatchedScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor) 
     below = share / split.lower.clamp(min=TINY)
     above = (1.0 - share) / split.upper.clamp(min=TINY)
     factor = torch.where(left < split.threshold, below, above)
-    # rounding over an empty slice has no bound
-    factor = factor.masked_fill(_alike(split), 1.0)
+    # The factors of a nearly empty slice are rounding noise.
+    factor = factor.masked_fill(_is_degenerate(split), 1.0)
     ratio = share * split.lower_mean + (1.0 - share) * split.upper_mean
     weight = (law.weight * target / (draft * ratio).clamp(min=TINY)).clamp(max=1.0)
     return BatchedScoreLaw(edges, law.density.gather(1, cell) * factor, law.gain * ratio, weight)
 
 
 def draw_scores(law: BatchedScoreLaw, uniform: Tensor) -> Tensor:
-    """Draw one score a node by inversion, shape (B,), from uniform numbers of shape (B,)."""
+    """Draw one score per node by inversion, shape (B,), from uniform numbers of shape (B,)."""
     mass = law.density * law.edges.diff(dim=1)
     cumulative = mass.cumsum(1)
     cell, level = invert(cumulative, uniform[:, None])
@@ -188,20 +187,20 @@ def draw_scores(law: BatchedScoreLaw, uniform: Tensor) -> Tensor:
 
 def _share(split: TwoSlice, target: Tensor, draft: Tensor) -> Tensor:
     spread = split.upper_mean - split.lower_mean
-    wanted = split.weight * target / draft
-    share = ((split.upper_mean - wanted) / spread.clamp(min=SPREAD)).clamp(0.0, 1.0)
-    # a token with q = 0 has no child: any share does
+    required = split.weight * target / draft
+    share = ((split.upper_mean - required) / spread.clamp(min=SPREAD)).clamp(0.0, 1.0)
+    # A token with q = 0 has no child, so its share is arbitrary.
     share = torch.where(draft > 0, share, split.lower)
-    return torch.where(_alike(split), split.lower, share)
+    return torch.where(_is_degenerate(split), split.lower, share)
 
 
-def _alike(split: TwoSlice) -> Tensor:
+def _is_degenerate(split: TwoSlice) -> Tensor:
     spread = split.upper_mean - split.lower_mean
     return torch.minimum(spread, torch.minimum(split.lower, split.upper)) < SPREAD
 
 
 def _cut(law: BatchedScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
-    """Masses and means of W / R on both sides of thresholds (B, m)."""
+    """Compute the masses and the means of W / R on both sides of thresholds (B, m)."""
     u, density = threshold[..., None], law.density[:, None]
     left, right = law.edges[:, None, :-1], law.edges[:, None, 1:]
     below = torch.minimum(left, u), torch.minimum(right, u)
@@ -210,7 +209,7 @@ def _cut(law: BatchedScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
     low, high = (
         (density * ((b - a) * mean_of_powers(a, b, paths))).sum(-1) for a, b in (below, above)
     )
-    # an empty slice has the mean at its end, which keeps both means rising in the threshold
+    # Use the value at the end of an empty slice as its mean, so that both means rise with u.
     gain = law.gain.clamp(min=TINY)
     edge = paths * threshold ** (paths - 1) / gain
     lower_mean = torch.where(lower > 0, low / (gain * lower).clamp(min=TINY), edge)
@@ -220,25 +219,25 @@ def _cut(law: BatchedScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
 
 
 def _bracket_mean(
-    law: BatchedScoreLaw, paths: int, wanted: Tensor, slice_index: int
+    law: BatchedScoreLaw, paths: int, mean: Tensor, slice_index: int
 ) -> tuple[Tensor, Tensor]:
-    """Bracket the threshold where the lower (0) or upper (1) slice reaches the wanted mean."""
+    """Bracket the threshold at which the lower (0) or upper (1) slice reaches `mean`."""
 
     def short(points: Tensor) -> Tensor:
         cut = _cut(law, paths, points)
-        return (cut.lower_mean, cut.upper_mean)[slice_index] < wanted
+        return (cut.lower_mean, cut.upper_mean)[slice_index] < mean
 
-    return bracket(short, torch.zeros_like(wanted), torch.ones_like(wanted))
+    return bracket(short, torch.zeros_like(mean), torch.ones_like(mean))
 
 
 def _solve_threshold(
-    law: BatchedScoreLaw, paths: int, wanted: Tensor, draft: Tensor, a: Tensor, b: Tensor
+    law: BatchedScoreLaw, paths: int, weighted: Tensor, draft: Tensor, a: Tensor, b: Tensor
 ) -> Tensor:
-    """Root in [a, b] of the excess of sum min(max(w p, m0 q), m1 q) over 1, which rises in u."""
+    """Return the root u in [a, b] of sum min(max(w p, m0 q), m1 q) - 1; `weighted` is w p."""
 
     def excess(u: Tensor) -> Tensor:
         cut = _cut(law, paths, u)
-        clipped = torch.maximum(wanted, cut.lower_mean * draft)
+        clipped = torch.maximum(weighted, cut.lower_mean * draft)
         return torch.minimum(clipped, cut.upper_mean * draft).sum(1, keepdim=True) - 1.0
 
     return rising_root(excess, *between_breakpoints(excess, a, b, law.edges[:, :-1]))

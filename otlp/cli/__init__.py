@@ -1,4 +1,4 @@
-"""The command line: ``otlp COMMAND``, one file a command."""
+"""The command line ``otlp COMMAND``, one file per command."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["main"]
 
 COMMANDS = {
     "solve": "Solve one row of a capture and print its certificate.",
-    "export": "Write the linear program of a row, for another solver.",
+    "export": "Write the linear program of one row for another solver.",
     "check": "Cross-check every solver that supports a row.",
-    "bench": "Time solvers on a capture: the table of the paper.",
-    "audit": "Say whether a verification rule, yours or ours, is lossless.",
+    "bench": "Time solvers on a capture, as in Table 1 of Global Resolution.",
+    "audit": "Test whether a verification rule is lossless.",
     "vectors": "Write test vectors for verifiers in any language.",
-    "sweep": "Sweep rules over settings and many rows: resumable, on many workers.",
+    "sweep": "Measure rules over settings and many rows, resumable and in parallel.",
     "compare": "Compare the acceptance of rules under every draft scheme.",
-    "decode": "Decode with verification algorithms on real models, measured.",
-    "cascade": "Measure speculative cascades: quality against cost over the threshold.",
-    "capture": "Write the logits that two models meet while decoding.",
+    "decode": "Decode with verification algorithms on real models and measure the speed.",
+    "cascade": "Measure quality and cost of speculative cascades over the threshold.",
+    "capture": "Record the logits of two models while decoding.",
     "info": "Describe a capture file.",
-    "report": "Write one page that says what a draft is worth.",
-    "lab": "Experiments, without a promise: trees, tuning, audits of engines and servers.",
+    "report": "Write a report on a draft model as one HTML page.",
+    "lab": "Experiments with no stable interface: trees, tuning, audits of engines and servers.",
 }
 
 LAB = {name: f"otlp lab {name}" for name in ("design", "tune", "audit-engine", "audit-server")}
@@ -32,7 +32,7 @@ LAB = {name: f"otlp lab {name}" for name in ("design", "tune", "audit-engine", "
     cls=LazyGroup,
     package="otlp.cli",
     summaries=COMMANDS,
-    elsewhere=LAB,
+    other_groups=LAB,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
@@ -44,6 +44,5 @@ LAB = {name: f"otlp lab {name}" for name in ("design", "tune", "audit-engine", "
 def main() -> None:
     """Solve, cross-check and time the optimal transport LP of multi-draft speculative sampling.
 
-    Commands read a capture of real logits; without one they use the capture that ships with the
-    package.
+    Commands read a capture, a file of real logits. Without a file they use the built-in capture.
     """

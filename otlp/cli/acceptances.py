@@ -1,4 +1,4 @@
-"""Mean acceptances of rules: a table a scheme, and why rules are missing."""
+"""Tables of the mean acceptance of rules, and notes on missing rules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from otlp.cli.own_rules import Measured
 
 Cell = Callable[[SweepPoint, SweepPoint], str]
-"""What a table says of a rule, beside the optimum at the same setting."""
+"""Formats a table cell from the point of a rule and the optimum at the same setting."""
 
 
-def parted(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The solvers among rules, and a user's own, each once."""
+def split_rules(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split rules into names of solvers and rules of files, without duplicates."""
     own = tuple(dict.fromkeys(rule for rule in rules if ":" in rule))
     return tuple(rule for rule in rules if ":" not in rule), own
 
@@ -28,7 +28,7 @@ def parted(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def measure_all(
     rules: Sequence[str], source: RowSource, grid: Grid
 ) -> Iterator[tuple[str, Measured]]:
-    """What `otlp.cli.own_rules` measures of each rule, with a bar."""
+    """Measure each rule of a file with `otlp.cli.own_rules` and show a progress bar."""
     for rule in rules:
         from otlp.cli.own_rules import measure_own
 
@@ -40,9 +40,9 @@ def measure_all(
 def print_points(
     points: Sequence[SweepPoint], over: str, cell: Cell, without: Collection[str] = ()
 ) -> None:
-    """Print a table for each panel: a line a rule, a column for each value of an axis.
+    """Print a table per panel: one line per rule, one column per value of the axis `over`.
 
-    Rules of `without` have no line.
+    Rules in `without` are skipped.
     """
     for label, panel in by_panel(points, over).items():
         console.print(f"\n{label}")
@@ -60,31 +60,31 @@ def print_points(
 
 
 def note_points(points: Sequence[SweepPoint], time_limit: float) -> None:
-    """Say why rules are missing, and what stars and intervals mean."""
+    """Print why rules are missing, and explain stars and intervals."""
     _note_missing(points)
     if any(point.partial for point in points):
-        note("*: a mean over fewer rows than the optimum's.")
+        note("*: mean over fewer rows than the optimum.")
     _note_sampled(points, time_limit)
 
 
 def _note_sampled(points: Sequence[SweepPoint], time_limit: float) -> None:
-    """Say what the interval of a drawn acceptance is, and where it is wider than it should be."""
-    drawn = [point for point in points if point.sampling_error]
-    if drawn:
-        note("±: half of a 95% interval of what was drawn, on these very rows; no ±: exact.")
-    widest = max((point.sampling_error for point in drawn), default=0.0)
+    """Explain the interval of a sampled acceptance, and warn if the interval is too wide."""
+    sampled = [point for point in points if point.sampling_error]
+    if sampled:
+        note("±: half of the 95% sampling interval on these rows; values without ± are exact.")
+    widest = max((point.sampling_error for point in sampled), default=0.0)
     if widest > PRECISION:
         enough = time_limit * (widest / PRECISION) ** 2
-        note(f"  ±{PRECISION:g} was not reached: some --time-limit {enough:.0f} would be enough.")
+        note(f"  ±{PRECISION:g} was not reached; use --time-limit {enough:.0f} (estimate).")
 
 
 def _note_missing(points: Sequence[SweepPoint]) -> None:
-    """Say why rules are missing: a line for all rules, schemes and n that share a reason."""
+    """Print why rules are missing, one line for all rules, schemes and n with the same reason."""
     missing: dict[str, list[SweepPoint]] = {}
     for found in points:
         if found.reason:
-            # reasons name the drafts, as IID(V=4096, n=1), and n
-            shared = re.sub(r"\w+\(V=.*?\)|n ?= ?\d+|\d+\.\de-\d+", "", found.reason)
+            # Reasons contain the drafts, such as IID(vocabulary 96, n=1), and n: remove both.
+            shared = re.sub(r"\w+\(vocabulary .*?\)|n ?= ?\d+|\d+\.\de-\d+", "", found.reason)
             missing.setdefault(shared, []).append(found)
     for group in missing.values():
         settings = [found.setting for found in group]

@@ -1,4 +1,4 @@
-"""``otlp audit``: whether a verification rule is lossless."""
+"""``otlp audit``: test whether a verification rule is lossless."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from otlp._solve import optimal_acceptance, solve
 from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, audit, audit_rounds
 from otlp.auditing.argument_order import read_sampler
+from otlp.auditing.audited_rule import one_line
 from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
-from otlp.auditing.subject import one_line
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_option
-from otlp.cli.judging import JUDGING, in_one_line, judge, judging_options, record, tell
+from otlp.cli.judging import JUDGING, judge, judging_options, one_line_summary, print_report, record
 from otlp.cli.options import SolverName
 from otlp.data.sampling_cuts import SAMPLING
 from otlp.distribution import top_k
@@ -29,18 +29,18 @@ from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import Solver, make_solver
 
-ROUNDS_AT_ONCE = 64
-"""Cases of paths that a command is sent before its answers are read."""
+CASES_PER_BATCH = 64
+"""Number of path cases sent to a program before its answers are read."""
 
-MOST_NAMES = 5
-"""Functions of a file that are named, where none was given."""
+MAX_SUGGESTIONS = 5
+"""Maximum number of functions suggested for a file given without a function."""
 
 
-class Stated(SolverName):
-    """A number of at least zero, or the name of a solver."""
+class AcceptanceOrSolver(SolverName):
+    """A nonnegative number or the name of a solver."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse what is neither."""
+        """Return a float, or the name of a solver if `value` is not a number."""
         try:
             number = float(value)
         except ValueError:
@@ -48,41 +48,41 @@ class Stated(SolverName):
         return click.FloatRange(0).convert(number, param, ctx)
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp audit mine.py:verify --n 2                 rule(draft_tokens, p, q, rng) -> token
   otlp audit mine.py:verify --scheme without-replacement --n 3 --vocab-size 6
-  otlp audit mine.py:verify --drafts mine.py:draft --n 1     and are the drafts what they should be?
+  otlp audit mine.py:verify --drafts mine.py:draft --n 1     audit the drafts too
   otlp audit mine.py:verify --capture mine.safetensors --row 3 --samples 1000000
   otlp audit package.module:verify --row 0 --temperature 0.6
-  otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
-  otlp audit --command ./verifier --uniforms 2               a program, in any language
-  otlp audit --command ./verifier --n 1 --length 4 --brief   of paths; one line, for CI
+  otlp audit recursive-rejection --scheme iid --n 3          a solver of otlp
+  otlp audit --command ./verifier --uniforms 2               a program in any language
+  otlp audit --command ./verifier --n 1 --length 4 --brief   drafted paths; one line, for CI
 """
 )
 @click.argument("rule", required=False)
-@click.option("--command", "program", help="In place of RULE: what reads and writes lines of JSON.")
+@click.option("--command", "program", help="Program with JSON input and output, instead of RULE.")
 @click.option(
     "--uniforms",
     type=click.IntRange(0),
     default=0,
-    help="Uniform numbers that the command is handed with each case, and draws with nothing else.",
+    help="Number of uniforms passed with each case; the program must use no other randomness.",
 )
 @options.length_option(None)
 @click.option(
     "--stated",
-    type=Stated(),
-    help="The acceptance, or for paths the mean tokens a round, that it should have; or a solver "
-    "that has it.",
+    type=AcceptanceOrSolver(),
+    help="Expected acceptance (for paths: expected tokens per round), or the name of a solver "
+    "whose acceptance is expected.",
 )
-@click.option("--brief", is_flag=True, help="Say the verdict in one line.")
+@click.option("--brief", is_flag=True, help="Print a summary on one line.")
 @options.scheme_option()
 @options.n_option(1)
 @click.option(
     "--drafts",
-    help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
-    "scheme.",
+    help="Sampler of the drafts as FILE.py:FUNCTION, function(q, rng) -> n tokens, tested against "
+    "the draft scheme.",
 )
 @capture_option
 @options.row_option(None)
@@ -110,100 +110,102 @@ def command(
     time_limit: float,
     **settings: Any,
 ) -> None:
-    """Say whether a verification rule is lossless.
+    """Test whether a verification rule is lossless.
 
-    RULE is FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, called as function(draft_tokens, p, q,
-    rng) and returning a token, or the name of a solver.  Its exact output law is computed where
-    its random draws can be followed, otherwise it is sampled and tested.
+    RULE is the name of a solver, or FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, called as
+    function(draft_tokens, p, q, rng) and returning a token.  The exact output distribution is
+    computed if the random draws of the rule can be enumerated; otherwise the output is sampled and
+    tested.
 
-    Exit status 0: nothing was found wrong.  1: something is wrong.  2: it could not be judged
-    (wrong options, a file that cannot be loaded, the time limit, a process that ended).
+    Exit status 0: no error was found.  1: an error was found, or the acceptance is below --stated.
+    2: the rule could not be judged (invalid options, a file that cannot be loaded, the time limit,
+    a process that exited).
 
-    Without a capture and a row, p and q are made up over --vocab-size tokens, 5 by default, or 3
-    for paths.
+    Without --capture and --row, p and q are synthetic distributions over --vocab-size tokens
+    (default 5, or 3 for paths).
 
-    --length drafts paths, --n of them; without it n tokens are drafted at one place.
+    With --length, --n paths are drafted; without --length, n tokens are drafted at one position.
 
-    --command names a program with its arguments, which reads a case a line and answers a line (see
-    the page for engine authors).  With --uniforms it is followed exactly as a function is.
+    --command is a program with its arguments.  The program reads one case per line, as JSON, and
+    answers with one line (see the page for engine authors).  With --uniforms its exact output
+    distribution is computed, as for a function.
 
-    The file is run, in a process of its own, so audit only what you trust.
+    FILE.py and the program are executed in a separate process; audit only code that you trust.
     """
-    made_up = capture.path is None and row is None
+    synthetic = capture.path is None and row is None
     if capture.path is None:
-        capture.refuse_pairs("give one as --capture")
-    _check(made_up, vocab_size, settings)
+        capture.refuse_pairs("add --capture FILE")
+    _check(synthetic, vocab_size, settings)
     if length is not None and isinstance(stated, str):
-        raise click.UsageError(f"--stated {stated} is of one token: give paths a number")
-    audited = _audited(rule, program, uniforms, length)
-    how = AuditSettings(**{name: settings.pop(name) for name in JUDGING})
+        raise click.UsageError(f"--stated must be a number with --length, got {stated!r}")
+    audited = _audited_name(rule, program, uniforms, length)
+    audit_settings = AuditSettings(**{name: settings.pop(name) for name in JUDGING})
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
-        found = CommandRule(program, uniforms) if program else _named(audited)
-        wanted = None if isinstance(stated, str) else stated
+        found = CommandRule(program, uniforms) if program else _load_rule(audited)
+        expected = None if isinstance(stated, str) else stated
         if length is not None:
             return audit_paths(
-                found, n, length, vocab_size or 3, seed, wanted, how, report_progress
+                found, n, length, vocab_size or 3, seed, expected, audit_settings, report_progress
             ), ""
-        if made_up:
+        if synthetic:
             p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
             q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
         else:
             p, q = capture.open().distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
         if isinstance(stated, str):
-            wanted = solve(Problem(p, declared), make_solver(stated)).acceptance
+            expected = solve(Problem(p, declared), make_solver(stated)).acceptance
         sampler = None if drafts is None else read_sampler(load_function(drafts, "--drafts"))
         report = audit(
             found,
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
-            stated=wanted,
-            settings=how,
+            stated=expected,
+            settings=audit_settings,
             rng=np.random.default_rng(seed),
             progress=report_progress,
         )
         return report, _optimum(Problem(p, declared), report)
 
     report, optimum = judge(work, time_limit)
-    asked = {
+    content = {
         "audited": audited,
-        "capture": None if made_up else capture.name,
-        "row": None if made_up else row or 0,
+        "capture": None if synthetic else capture.name,
+        "row": None if synthetic else row or 0,
         "scheme": scheme,
         "n": n,
+        "report": record(report),
     }
-    said = in_one_line if brief else str
-    tell(
-        report, {**asked, "report": record(report)}, json_path, "" if brief else optimum, said=said
-    )
+    formatter = one_line_summary if brief else str
+    print_report(report, content, json_path, "" if brief else optimum, formatter=formatter)
 
 
-def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -> None:
-    """Refuse options that do not go together."""
-    if vocab_size is not None and not made_up:
-        raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
+def _check(synthetic: bool, vocab_size: int | None, settings: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if vocab_size is not None and not synthetic:
+        raise click.UsageError("--vocab-size needs synthetic p, q: leave out --capture and --row")
     for_logits = [settings[name] for name in ("draft_temperature", "top_p", *SAMPLING)]
     for_logits.append(settings["whole_draft"] or None)
-    if made_up and (settings["temperature"] != 1.0 or any(one is not None for one in for_logits)):
+    if synthetic and (settings["temperature"] != 1.0 or any(one is not None for one in for_logits)):
         raise click.UsageError(
-            "--temperature, --draft-temperature, --top-p, --sampling-... and --whole-draft are for "
-            "logits: add --row, and --capture if it is not the built-in one"
+            "--temperature, --draft-temperature, --top-p, --sampling-... and --whole-draft need "
+            "logits: add --row, and --capture unless you mean the built-in capture"
         )
 
 
-def _audited(rule: str | None, program: str | None, uniforms: int, length: int | None) -> str:
-    """What is audited, where one thing is."""
+def _audited_name(rule: str | None, program: str | None, uniforms: int, length: int | None) -> str:
+    """Return the name of the audited rule or program; exactly one must be given."""
     if (rule is None) == (program is None):
-        raise click.UsageError("name a RULE, or a program by --command")
+        raise click.UsageError("give either RULE or --command")
     if program is None and uniforms:
-        raise click.UsageError("--uniforms are those of --command: a function draws with rng")
+        raise click.UsageError("--uniforms needs --command: a function draws with its rng")
     if length is not None:
         with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
         options.refuse_given(
             with_paths | {"top_k", "top_p", "whole_draft", *SAMPLING},
-            "--length takes made-up models",
+            "--length uses synthetic models",
         )
     return str(rule or program)
 
@@ -218,9 +220,9 @@ def audit_paths(
     settings: AuditSettings,
     progress: Callable[..., None],
 ) -> AuditReport:
-    """The audit of rounds over n paths, on made-up models."""
+    """Audit rounds of n drafted paths on synthetic models."""
     if isinstance(rule, Solver):
-        raise InvalidInputError("RULE: a solver verifies one token: leave out --length")
+        raise InvalidInputError("RULE must not be a solver with --length: leave out --length")
     rng = np.random.default_rng(seed)
 
     def tables(depth: int) -> list[Any]:
@@ -231,7 +233,7 @@ def audit_paths(
         tables(length + 1),
         tables(length),
         DraftedPaths(n, length),
-        batch=ROUNDS_AT_ONCE if isinstance(rule, CommandRule) else None,
+        batch=CASES_PER_BATCH if isinstance(rule, CommandRule) else None,
         stated=stated,
         settings=settings,
         rng=rng,
@@ -240,49 +242,49 @@ def audit_paths(
 
 
 def _optimum(problem: Problem, report: AuditReport) -> str:
-    """The optimum, and what an acceptance above it says."""
+    """Return a line with the optimal acceptance, and a comment on an acceptance above it."""
     try:
         best = optimal_acceptance(problem)
     except OTLPError as error:
-        return f"Optimal acceptance for {problem.drafts!r}: not known ({error})."
-    said = f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
+        return f"Optimal acceptance for {problem.drafts!r}: unknown ({error})."
+    line = f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
     above = report.acceptance - best
     if above <= max(1e-9, report.tolerance):
-        return said
+        return line
     if above <= report.acceptance_error:
-        return f"{said} The sampled acceptance is above it by less than its ±."
+        return f"{line} The sampled acceptance exceeds the optimum by less than its ±."
     return (
-        f"{said} The acceptance is above it, which no lossless rule on these drafts reaches: only "
-        "a lossy rule, or one with other drafts, can."
+        f"{line} The acceptance exceeds the optimum. No lossless rule can do this with these "
+        "drafts: the rule is lossy or uses other drafts."
     )
 
 
-def _named(rule: str) -> Callable[..., Any] | Solver:
-    """A function by file or module, or a solver by name."""
+def _load_rule(rule: str) -> Callable[..., Any] | Solver:
+    """Load a function of a file or module, or make a solver from its name."""
     if ":" in rule:
         return load_function(rule, "RULE")
     if rule.endswith(".py"):
-        raise InvalidInputError(f"RULE: {rule!r} is a file without a function: {_functions(rule)}")
+        raise InvalidInputError(f"RULE {rule!r} must name a function of the file: {_suggest(rule)}")
     return make_solver(rule)
 
 
-def _functions(path: str) -> str:
-    """What to write in place of a file, from what it defines; the file is not run."""
+def _suggest(path: str) -> str:
+    """Suggest FILE.py:FUNCTION from the functions that the file defines, without running it."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, ValueError, SyntaxError) as error:
-        return f"write {path}:FUNCTION; it cannot be read ({one_line(error)})"
+        return f"write {path}:FUNCTION (the file cannot be read: {one_line(error)})"
     found = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if not found:
-        return f"write {path}:FUNCTION; it defines none"
-    return "write " + " or ".join(f"{path}:{name}" for name in found[:MOST_NAMES])
+        return f"write {path}:FUNCTION (the file defines no function)"
+    return "write " + " or ".join(f"{path}:{name}" for name in found[:MAX_SUGGESTIONS])
 
 
 def load_function(name: str, what: str) -> Callable[..., Any]:
-    """Import a function from a file or a module; `what` names it in an error."""
+    """Import a function from a file or a module; `what` is its name in error messages."""
     origin, _, attribute = name.rpartition(":")
     path = Path(origin)
-    # Neighbours of the file, and modules of the working folder, as `python` itself has them.
+    # Allow imports from the folder of the file, or for a module from the working folder.
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         if path.suffix == ".py":
@@ -296,6 +298,6 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
             "FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
         ) from None
     if not callable(found):
-        raise InvalidInputError(f"{what}: {name!r} is a {type(found).__name__}, no function")
+        raise InvalidInputError(f"{what}: {name!r} must be a function, got {type(found).__name__}")
     function: Callable[..., Any] = found
     return function

@@ -1,4 +1,4 @@
-"""``otlp bench``: time solvers on a capture and print a table like the paper's Table 1."""
+"""``otlp bench``: time solvers on a capture, as in Table 1 of Global Resolution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.table import Table
 from rich.text import Text
 
@@ -26,16 +25,16 @@ from otlp.studies.sweep import Grid
 DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
 
 COLUMNS = ("reduce", "build", "solve", "recover", "plan", "marginals", "bound", "total")
-"""Of `Timings`: the solver's and their sum, the certificate's, and the sum of all."""
+"""Fields of `Timings`: parts of the solver and their sum, parts of the certificate, and total."""
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
-  otlp bench                                        the table, in under a minute
+  otlp bench                                        the table, under a minute
   otlp bench --top-k 100,1000 --n 2,3 --solvers max-flow,martingale --rows 20
   otlp bench --solvers max-flow --engine ortools --engine graph-tool
-  otlp bench --rules mine.py:verify --table times.tex    beside them, a rule of yours
+  otlp bench --rules mine.py:verify --table times.tex    with your own rule
   otlp bench mine.safetensors --json times.json --figure times.svg
   otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
 """
@@ -45,14 +44,14 @@ Examples:
 @options.n_option("2,3,4")
 @options.solvers_option(",".join(DEFAULT_SOLVERS))
 @options.engine_option(multiple=True)
-@options.own_option("Rules of yours as FILE.py:FUNCTION, audited and timed a call.")
+@options.own_option("Your own rules as FILE.py:FUNCTION, audited and timed per call.")
 @options.rows_option(5)
 @options.time_limit_option(5.0)
 @options.temperature_option()
 @options.served_options
 @options.jobs_option
 @options.json_option("Write every solve to a JSON file.")
-@options.figure_option("Draw time against size.")
+@options.figure_option("Plot time against size.")
 @options.table_option
 def command(
     capture: CaptureFile,
@@ -70,15 +69,15 @@ def command(
     table_path: Path | None,
     **sampling: Any,
 ) -> None:
-    """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
+    """Time solvers on a capture: median milliseconds per token, success rate, acceptance.
 
-    Times are those of plan and certificate, and below, part by part, of the plan alone.
+    The first table shows the time of plan and certificate, the second the time of each part.
 
-    Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
-    it is done sooner, and the times are those of a busy machine.
+    Table rows are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
+    the run is faster, but the times are those of a busy machine.
 
-    A rule of yours is audited on five tokens, and its calls are timed while it verifies drafts of
-    the rows.  The file is run.
+    Your own rules are audited on a synthetic problem with at least five tokens, and their calls are
+    timed while they verify drafts sampled for the rows.  FILE.py is executed.
     """
     chosen = ChosenRows.spread(capture, rows)
     data = chosen.capture
@@ -89,8 +88,8 @@ def command(
     timed = line_up(solvers, time_limit, engine)
     total = len(timed) + len(sizes) * len(timed) * len(chosen.numbers)
     with progress("warming up", total) as step:
-        asked = (data, sizes, timed, chosen.numbers, time_limit, temperature, sampling)
-        cells = list(benchmark(*asked, progress=step, jobs=jobs))
+        args = (data, sizes, timed, chosen.numbers, time_limit, temperature, sampling)
+        cells = list(benchmark(*args, progress=step, jobs=jobs))
     grid = Grid(n, (temperature,), top_k, ("iid",), (), time_limit=time_limit, **sampling)
     timed_rules = measure_all(rules, CaptureRows(data, chosen.numbers), grid)
     own = [one.timing(rule) for rule, one in timed_rules]
@@ -100,51 +99,51 @@ def command(
         **sampling,
         "time_limit_seconds": time_limit,
         "jobs": jobs,
-        "cells": [_flat(cell) for cell in cells],
+        "cells": [_record(cell) for cell in cells],
     }
     found |= {"rules": own} if own else {}
     write_result(json_path, "bench", found)
     if table_path:
-        write_records(table_path, [_line(cell) for cell in cells])
+        write_records(table_path, [_fields(cell) for cell in cells])
     if figure_path:
         write_whole(figure_path, lambda path: draw_times(path, cells))
-    console.print("Milliseconds a token with certificate, and acceptance")
+    console.print("Milliseconds per token with certificate, and acceptance")
     console.print(f"{chosen.title}\n")
     show(_times(cells, list(timed)))
     note(
-        "\nMedian time of plan and certificate (success rate, if not 100%), below it the mean "
-        "acceptance of the solved rows. A dash: skipped, for the reason below."
+        "\nMedian time of plan and certificate (success rate, if not 100%), and below it the "
+        "mean acceptance of the solved rows. -: skipped, see the reason below."
     )
     if (jobs or 1) > 1:
         note(
-            "Rows were solved at the same time, on workers that may slow each other down: compare "
-            "these times with each other only."
+            "Rows were solved in parallel, and workers can slow each other down: compare these "
+            "times only with each other."
         )
     if any(cell.partial for cell in cells):
         note(
-            "*: over the solved rows only, which are fewer than its neighbours': not to be "
-            "compared with them."
+            "*: mean over fewer solved rows than in other cells; do not compare it with the other "
+            "cells."
         )
     console.print("\nWhere the time goes: median milliseconds\n")
     show(_parts(cells))
     note(
-        "\nplan: the parts before it, the solver's. marginals and bound: the certificate's. total: "
-        "both. error: the optimal acceptance less the plan's, the largest of all rows."
+        "\nplan: sum of the parts before it (solver). marginals, bound: certificate. total: solver "
+        "and certificate. error: optimal minus achieved acceptance, maximum over rows."
     )
     if own:
-        console.print("\nRules of yours\n")
-        show(_own(own))
-        note("\n±: half of a 95% interval of what was drawn, on these very rows.")
+        console.print("\nYour own rules\n")
+        show(_rules_table(own))
+        note("\n±: half of the 95% sampling interval on these rows.")
     widest = None if None in top_k else max(k for k in top_k if k)
-    chosen.say_truncations(chosen.truncations(temperature=temperature, top_k=widest))
+    chosen.print_truncation(chosen.truncations(temperature=temperature, top_k=widest))
     for cell in cells:
         if cell.skipped:
             size = f"({cell.size.k or data.model_vocab_size}, {cell.size.n})"
             note(f"{size} {cell.solver}: {cell.skipped}")
 
 
-def _own(rules: Sequence[Mapping[str, Any]]) -> Table:
-    made = table("(k, n)", "rule", "ms a call", "acceptance", "")
+def _rules_table(rules: Sequence[Mapping[str, Any]]) -> Table:
+    made = table("(k, n)", "rule", "ms per call", "acceptance", "")
     made.columns[1].justify = made.columns[4].justify = "left"
     for one in rules:
         mean, half = one["acceptance"], one["acceptance_half_width"]
@@ -158,8 +157,8 @@ def _own(rules: Sequence[Mapping[str, Any]]) -> Table:
     return made
 
 
-def _line(cell: Cell) -> dict[str, object]:
-    """A cell in a line of a table for a paper."""
+def _fields(cell: Cell) -> dict[str, object]:
+    """Return the fields of a cell for ``--table``."""
     solved = bool(cell.solved)
     return {
         "top_k": cell.size.k or "V",
@@ -196,7 +195,7 @@ def _cell(cell: Cell) -> Text:
 
 
 def _digits(value: float) -> str:
-    """About three digits, and no exponent."""
+    """Format with about three digits and no exponent."""
     if value < 0.001:
         return "0"
     return f"{value:,.0f}" if value >= 100.0 else f"{value:#.3g}"[:5]
@@ -218,7 +217,7 @@ def _parts(cells: Sequence[Cell]) -> Table:
     return made
 
 
-def _flat(cell: Cell) -> dict[str, object]:
+def _record(cell: Cell) -> dict[str, object]:
     return {
         "top_k": cell.size.k,
         "n": cell.size.n,

@@ -1,4 +1,4 @@
-"""``otlp capture``: write the logits that two models meet while decoding."""
+"""``otlp capture``: record the logits of two models while decoding."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from otlp.errors import InvalidInputError
 from otlp.studies.capturing import capture, check_output, parts_folder
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp capture mine.safetensors                     the trained pair, ten prompts, 32 tokens each
   otlp capture mine.safetensors --target my/model --draft my/small-model --device cuda
   otlp capture mine.safetensors --prompts prompts.txt --tokens 100 --temperature 0.6
-  otlp capture mine.safetensors --top-logprobs 50   the likeliest 50 tokens only
-  otlp bench mine.safetensors                       solve what was captured
+  otlp capture mine.safetensors --top-logprobs 50   only the 50 most likely tokens
+  otlp bench mine.safetensors                       solve the captured rows
 """
 )
 @click.argument("output", type=OutputFile())
@@ -35,32 +35,32 @@ Examples:
 @options.temperature_option()
 @options.sampling_options
 @options.seed_option()
-@click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
-@options.json_option("Write what was captured to a file.")
+@options.top_logprobs_option
+@options.json_option("Write a summary of the capture to a file.")
 def command(
     output: Path,
     models: Models,
     top_logprobs: int | None,
     json_path: Path | None,
-    **asked: Any,
+    **settings: Any,
 ) -> None:
-    """Let the target continue prompts, and write the logits of both models at every step.
+    """Let the target continue prompts, and record the logits of both models at every step.
 
-    OUTPUT is a capture that all other commands read. Until it is complete, the finished passages
-    lie in OUTPUT.parts, each a capture; the same command again goes on where it stopped. The
-    logits are those at temperature 1, whatever the text was written with.
+    OUTPUT is a capture that all other commands read. Until OUTPUT is complete, finished passages
+    are kept in OUTPUT.parts, one capture each; run the same command again to resume. Logits are
+    stored at temperature 1, whatever the temperature of the text.
 
-    With --top-logprobs, acceptances are bounded where tokens are missing: the commands say by how
-    much.
+    With --top-logprobs, the optimal acceptance is only a lower bound; commands that read OUTPUT
+    print its maximum error.
     """
     check_output(output)
     if not is_network(models.draft):
         raise InvalidInputError(
-            f"--draft {models.draft} is no network: a capture holds the logits of two networks"
+            f"--draft must be a network, got {models.draft}: captures store logits of two networks"
         )
-    cuts = (asked[name] for name in ("temperature", *SAMPLING))
+    cuts = (settings[name] for name in ("temperature", *SAMPLING))
     sampling = Sampling(*cuts)
-    (draft, target), prompts = models.ready(sampling)
+    (draft, target), prompts = models.load(sampling)
     assert isinstance(draft, HuggingFaceModel)
     try:
         with progress("capturing", len(prompts)) as step:
@@ -69,13 +69,13 @@ def command(
                 target,
                 prompts,
                 output,
-                steps=asked["tokens"],
-                seed=asked["seed"],
+                steps=settings["tokens"],
+                seed=settings["seed"],
                 top_logprobs=top_logprobs,
                 progress=step,
             )
     except KeyboardInterrupt:
-        warn(f"the finished passages are in {parts_folder(output)}; the same command goes on")
+        warn(f"finished passages are in {parts_folder(output)}; run the same command to resume")
         raise
     found = {
         "path": str(output),
@@ -83,6 +83,6 @@ def command(
         "prompt_count": len(prompts),
         "vocab_size": made.model_vocab_size,
     }
-    write_result(json_path, "capture", {**models.said(), **asked, **found})
+    write_result(json_path, "capture", {**models.record(), **settings, **found})
     size = f"V = {made.model_vocab_size:,}"
-    console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, {size}")
+    console.print(f"{output}: {len(made)} rows from {len(prompts)} prompts, {size}")

@@ -1,4 +1,4 @@
-"""The capture that a command reads: its file, and how a file of pairs of p and q is read."""
+"""The capture that a command reads, and options for files with pairs of p and q."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from otlp.data.pairs import READERS, read_pairs
 
 
 def file_word(path: str) -> str:
-    """A file name as a command line has it: one that begins with a dash is no option."""
+    """Return a file name for a command line; ./ protects a name that begins with a dash."""
     return f"./{path}" if path.startswith("-") else path
 
 
 @dataclass(frozen=True)
 class CaptureFile:
-    """A file as the command line names it; without a path it is the built-in capture."""
+    """A capture given on the command line; None is the built-in capture."""
 
     path: str | None = None
     logits: bool = False
@@ -35,19 +35,19 @@ class CaptureFile:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How a command line names the file; nothing for the built-in capture."""
+        """The command-line words for this file; empty for the built-in capture."""
         if self.path is None:
             return ()
         flags = {"--logits": self.logits, "--pad-vocabulary": self.pad_vocabulary}
         return (file_word(self.path), *(flag for flag, given in flags.items() if given))
 
     def open(self) -> Capture:
-        """Load a capture, or pairs of p and q by the ending of the file.
+        """Load a capture, or pairs of p and q, depending on the file extension.
 
         Raises
         ------
         click.UsageError
-            If an option of files of pairs is given, and the file is none.
+            If an option for files of pairs is given and the file is a capture.
         """
         if self.path is not None and Path(self.path).suffix.lower() in READERS:
             found = read_pairs(
@@ -56,37 +56,38 @@ class CaptureFile:
             if found.note:
                 click.echo(f"otlp: {found.note}", err=True)
             return found
-        self.refuse_pairs("give such a file")
+        self.refuse_pairs("give such a FILE")
         return builtin() if self.path is None else load(self.path)
 
     def refuse_pairs(self, why: str) -> None:
-        """Refuse the options of files of pairs, where no file is read.
+        """Check that no option for files of pairs is given.
 
         Raises
         ------
         click.UsageError
+            If one is given; the message ends with `why`.
         """
         if self.logits or self.pad_vocabulary:
             raise click.UsageError(
-                f"--logits and --pad-vocabulary are for {', '.join(READERS)}: {why}"
+                f"--logits and --pad-vocabulary need a {' or '.join(READERS)} file: {why}"
             )
 
 
 pair_file_options = several(
     click.option(
-        "--logits", is_flag=True, help="FILE (.npz, .npy, .csv) holds logits, not p and q."
+        "--logits", is_flag=True, help="The file (.npz, .npy, .csv) contains logits, not p and q."
     ),
     click.option(
         "--pad-vocabulary",
         is_flag=True,
-        help="Tokens beyond the shorter vocabulary of FILE have probability 0 in both models.",
+        help="Set the probability of tokens beyond the shorter vocabulary to 0 in both models.",
     ),
 )
-"""How a file of pairs of p and q is read."""
+"""Options for files with pairs of p and q."""
 
 
 def _with_pairs(file: Decorator) -> Decorator:
-    """Add the parameter `capture` and the options of files of pairs, passed as one object."""
+    """Add the parameter `capture` and the options for files of pairs, passed as a CaptureFile."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -105,6 +106,6 @@ capture_argument = _with_pairs(
 )
 capture_option = _with_pairs(
     click.option(
-        "--capture", type=click.Path(), help="Take p and q from a capture, or a file of p and q."
+        "--capture", type=click.Path(), help="Capture, or .npz, .npy or .csv file with p and q."
     )
 )

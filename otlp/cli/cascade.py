@@ -1,4 +1,4 @@
-"""``otlp cascade``: the quality-cost curve of cascades on held-out text, and Table 2 of it."""
+"""``otlp cascade``: quality-cost curves of speculative cascades on held-out text."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DEFAULT = (
     "chow,diff,opt,token-v1,token-v2,token-v3"
 )
 RESPONSES = 64
-"""Of the draft at each place, for the share of those that defer."""
+"""Number of draft responses sampled per position to estimate the deferral rate."""
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp cascade                                  twelve cascades on the trained pair
@@ -44,20 +44,20 @@ Examples:
     "--cascades",
     type=ListOf(click.Choice(list(METHODS))),
     default=DEFAULT,
-    help="Cascades by their names.",
+    help="Cascades, comma-separated.",
 )
 @click.option(
     "--threshold",
     type=ListOf(float),
     show_default="a grid for each cascade",
-    help="Thresholds alpha.",
+    help="Thresholds alpha, comma-separated.",
 )
 @options.draft_cost_option(0.1)
 @options.length_option(5)
 @options.temperature_option()
 @options.seed_option()
 @options.json_option("Write the curves to a file.")
-@options.figure_option("Draw the curves.")
+@options.figure_option("Plot the curves.")
 def command(
     models: Models,
     cascades: tuple[str, ...],
@@ -69,24 +69,25 @@ def command(
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
-    """Measure what cascades give up and save, over their threshold.
+    """Measure quality and cost of cascades over their threshold.
 
-    Quality: log-likelihood and mean probability of held-out text under the cascade's law. Cost:
-    target calls a token, L tokens drafted where it is speculative (lossy, bild, chow ... token-v3);
-    "sequential-", "sequence-" and "bild-fallback-" run as published, "oracle-" knows the target for
-    nothing. Deferred: the share that the target chooses. Means with the half widths of 95%
-    intervals over the texts. Below: the speed-up over the target of the fastest threshold that is
-    no worse, and the best quality of those that are no slower.
+    Quality: log-likelihood and mean probability of held-out text under the law of the cascade.
+    Cost: target calls per token. Speculative cascades (lossy, bild, chow ... token-v3) draft L
+    tokens; sequential-..., sequence-... and bild-fallback-... run as published; oracle-... uses
+    the target at no cost. Deferred: fraction of tokens chosen by the target. Means have half-widths
+    of 95% intervals over the texts. The second table shows the speed-up over the target of the
+    fastest threshold with at least the target's quality, and the best quality of the thresholds
+    with at least the target's speed.
     """
     for method in cascades:
         for alpha in threshold or ():
-            METHODS[method].aim(alpha)  # refuses a threshold that is none
+            METHODS[method].sampled(alpha)  # checks the range of alpha
     if temperature == 0.0 and "sequence-chow" in cascades:
-        raise click.UsageError("sequence-chow has no law at temperature 0: leave it out")
+        raise click.UsageError("sequence-chow needs a temperature above 0, got 0: leave it out")
     texts = None
     if models.prompt_file is None:
         texts = [whole for _, whole in passages()][: models.limit]
-    pair, encoded = models.ready(Sampling(temperature), texts)
+    pair, encoded = models.load(Sampling(temperature), texts)
     with progress("reading texts", len(encoded)) as step:
         responses = RESPONSES if "sequence-chow" in cascades else 0
         observed = observe(
@@ -103,7 +104,7 @@ def command(
         f"{len(observed.drafts)} drafts of {length}"
     )
     content = {
-        **models.said(),
+        **models.record(),
         "temperature": temperature,
         "draft_cost": draft_cost,
         "length": length,
@@ -120,11 +121,11 @@ def command(
     show(_table(points))
     console.print()
     show(_summary(second, draft_cost))
-    note("\ngain: against the target alone; ±: half of a 95% interval over the texts")
+    note("\ngain: difference from the target; ±: half of a 95% interval over the texts")
 
 
 def _table(points: Sequence[Point]) -> Table:
-    heads = ("alpha", "log-lik.", "gain", "prob.", "gain", "calls a\ntoken", "defer")
+    heads = ("alpha", "log-lik.", "gain", "prob.", "gain", "calls per\ntoken", "defer")
     made = table("cascade", *heads)
     for point in points:
         made.add_row(
@@ -148,7 +149,7 @@ def _mean(found: Estimate | None) -> str:
 
 def _summary(rows: Sequence[Summary], draft_cost: float) -> Table:
     made = table(
-        f"a draft call costs {draft_cost:g}",
+        f"draft call cost {draft_cost:g}",
         "speed-up\n(prob.)", "best\nprob.", "speed-up\n(log-lik.)", "best\nlog-lik.",
     )  # fmt: skip
     for accuracy, likelihood in zip(rows[::2], rows[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""``otlp check``: every solver on the same rows, and whether they agree."""
+"""``otlp check``: cross-check all solvers on the same rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import click
 from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.ending import AnswerIsNo
+from otlp.cli.exit_status import CheckFailed
 from otlp.cli.output import console, note, progress, show, table, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.solution import Guarantee, Solution
@@ -22,7 +21,7 @@ from otlp.studies.benchmark import small_problems
 from otlp.studies.crosscheck import CrossCheck, cross_check
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp check                                  ten rows, top-k 10, n = 2, all solvers
@@ -41,7 +40,7 @@ Examples:
 @options.engine_option(multiple=True)
 @options.tolerance_option(1e-7)
 @options.time_limit_option(10.0)
-@options.json_option("Write what was compared to a file.")
+@options.json_option("Write the comparison to a file.")
 def command(
     capture: CaptureFile,
     rows: int,
@@ -56,8 +55,9 @@ def command(
     """Cross-check solvers on rows of a capture; exit status 1 if they disagree.
 
     Every solver certifies that the optimum lies between the acceptance of its plan and an upper
-    bound: what one accepts must stay below the bounds of all, within the tolerance. Optimal answers
-    thus agree within what each certifies, 1e-6 for some. Every plan must follow the target.
+    bound. Each acceptance must stay below the upper bounds of all solvers, within the tolerance, so
+    optimal solvers agree within their certified gaps (1e-6 for some). The output of every plan must
+    follow the target.
     """
     spread = ChosenRows.spread(capture, rows)
     numbers = spread.numbers
@@ -74,46 +74,46 @@ def command(
             checks[row] = cross_check(instance, chosen, tolerance)
             step(f"row {row}")
     solutions = {name: _solutions(checks, name) for name in chosen}
-    lines = {name: _line(found) for name, found in solutions.items() if found}
+    lines = {name: _summary(found) for name, found in solutions.items() if found}
     reasons = {
         name: checks[numbers[0]].attempts[name].reason for name in chosen if name not in lines
     }
     complaints = [(row, text) for row, found in checks.items() for text in found.complaints]
-    asked = {**spread.chosen, "n": n, **cut, "tolerance": tolerance}
+    inputs = {**spread.chosen, "n": n, **cut, "tolerance": tolerance}
     found = {
         "agree": not complaints,
         "complaints": [{"row": row, "text": text} for row, text in complaints],
         "solvers": [{"solver": name, **line} for name, line in lines.items()],
         "left_out": [{"solver": name, "reason": reason} for name, reason in reasons.items()],
     }
-    write_result(json_path, "check", {**asked, **found})
+    write_result(json_path, "check", {**inputs, **found})
     top = f"top-k {cut['top_k']}" if cut["top_k"] else "all tokens"
     console.print(f"{spread.choice}, {top}, n = {n}, {cut['scheme']} drafts\n")
     show(_table(lines))
     note(
-        "\nMean acceptance, largest gap and marginal error, median milliseconds: of the plan, and "
-        "with its certificate."
+        "\nMean acceptance, maximum gap and marginal error, median milliseconds of the plan, and "
+        "of plan and certificate."
     )
     for name, reason in reasons.items():
         note(f"{name}: {reason}")
-    spread.say_truncations(spread.truncations(**cut))
+    spread.print_truncation(spread.truncations(**cut))
     for row, text in complaints:
         console.print(f"row {row}: {text}", style="red")
     if complaints:
-        raise AnswerIsNo
+        raise CheckFailed
     best = [name for name, line in lines.items() if line["guarantee"] == Guarantee.OPTIMAL.name]
     others = [name for name in lines if name not in best]
     console.print(
-        f"No disagreement on {len(checks)} rows: no acceptance is above a bound by more than "
+        f"No disagreement on {len(checks)} rows: no acceptance exceeds an upper bound by more than "
         f"{tolerance:g}."
     )
-    console.print(f"The same acceptance, the optimum: {', '.join(best) or 'none'}.")
+    console.print(f"Optimal solvers, with equal acceptance: {', '.join(best) or 'none'}.")
     if others:
-        console.print(f"Other rules, which may accept less: {', '.join(others)}.")
+        console.print(f"Other rules, with possibly lower acceptance: {', '.join(others)}.")
 
 
-def _line(planned: Sequence[Solution]) -> dict[str, Any]:
-    """What the solutions of a solver have in common, for the table and for `write_result`."""
+def _summary(planned: Sequence[Solution]) -> dict[str, Any]:
+    """Summarise the solutions of a solver for the table and for `write_result`."""
     return {
         "row_count": len(planned),
         "acceptance": fmean(one.acceptance for one in planned),
@@ -143,6 +143,6 @@ def _table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _solutions(checks: Mapping[int, CrossCheck], name: str) -> list[Solution]:
-    """The solutions of one solver that have a plan."""
+    """Return the solutions of one solver that have a plan."""
     found = (check.attempts[name].solution for check in checks.values())
     return [one for one in found if one is not None and one.plan is not None]

@@ -1,9 +1,8 @@
-"""Foreign code runs in a child process, which may end, crash or loop without harm.
+"""Run user code in a child process, so that a crash or an endless loop does no harm.
 
-The parent ends the child at the time limit, whatever the child is busy with, and with the child all
-processes that the child started (`otlp.cli.orphans`).  If the
-parent is killed, the child ends itself: a thread of it waits for that, and for code that lets no
-thread run there is an alarm of the kernel.
+At the time limit the parent kills the child and all processes that the child started
+(`otlp.cli.orphans`).  If the parent is killed, a thread of the child kills the child; a kernel
+alarm covers code that lets no other thread run.
 """
 
 from __future__ import annotations
@@ -20,50 +19,51 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, TypeVar
 
-from otlp.auditing.subject import one_line
-from otlp.cli.orphans import ended_with_their_parents
+from otlp.auditing.audited_rule import one_line
+from otlp.cli.orphans import kill_orphans
 from otlp.errors import OTLPError
 
 Result = TypeVar("Result")
 Progress = Callable[..., None]
 
 GRACE = 1.0
-"""Seconds that a child has to end, and that its alarm comes after the time limit."""
+"""Seconds that a child has to exit, and delay of its alarm after the time limit."""
 
-LONGEST = 1e6
-"""Seconds that the timer of the system takes."""
+MAX_TIME_LIMIT = 1e6
+"""Longest time in seconds that the system timer accepts."""
 
-BETWEEN_REPORTS = 0.1
-"""Seconds between two reports of progress at least."""
+REPORT_INTERVAL = 0.1
+"""Minimum time between two progress reports, in seconds."""
 
 
 class ChildError(OTLPError, RuntimeError):
-    """The child process gave no result."""
+    """The child process returned no result."""
 
 
 def run_in_child(
     work: Callable[[Progress], Result], time_limit: float, progress: Progress
 ) -> Result:
-    """Call a function in a forked child process and return what it returns.
+    """Call a function in a forked child process and return its result.
 
     Parameters
     ----------
     work : callable
-        Takes a function that reports progress; returns something that can be pickled.
+        Called with a function that reports progress; must return a picklable object.
     time_limit : float
-        In seconds, at most `LONGEST`.
+        Time limit in seconds, at most `MAX_TIME_LIMIT`.
     progress : callable
-        Called with what `work` reports.
+        Called with the arguments that `work` reports.
 
     Raises
     ------
     ChildError
-        If `work` raises, calls `sys.exit`, ends its process, or is not done in time.
+        If `work` raises, calls `sys.exit`, ends its process, or exceeds the time limit; or if this
+        process is daemonic.
     """
     if multiprocessing.current_process().daemon:
-        raise ChildError("a daemonic process may start no others: run this in one that is none")
-    with ended_with_their_parents():
-        return _run_in_child(work, min(time_limit, LONGEST), progress)
+        raise ChildError("a daemonic process cannot start processes: use a non-daemonic process")
+    with kill_orphans():
+        return _run_in_child(work, min(time_limit, MAX_TIME_LIMIT), progress)
 
 
 def _run_in_child(
@@ -74,7 +74,7 @@ def _run_in_child(
     child = context.Process(target=_child, args=(work, sender, time_limit))
     sys.stdout.flush()
     with warnings.catch_warnings():
-        # Threads of numerical libraries are warned of; they survive a fork.
+        # Python warns of threads of numerical libraries; these survive a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         child.start()
     sender.close()
@@ -82,7 +82,7 @@ def _run_in_child(
     try:
         while (left := deadline - time.monotonic()) > 0.0:
             if not receiver.poll(min(left, GRACE)):
-                # a process that the child started may hold the child's end of the pipe
+                # A process started by the child may keep the child's end of the pipe open.
                 if not child.is_alive() and not receiver.poll():
                     raise EOFError
                 continue
@@ -95,7 +95,7 @@ def _run_in_child(
             progress(*content)
     except (EOFError, ConnectionError):
         child.join(GRACE)
-        raise ChildError(_ending(child.exitcode)) from None
+        raise ChildError(_exit_message(child.exitcode)) from None
     finally:
         assert child.pid is not None
         with suppress(ProcessLookupError):
@@ -106,21 +106,21 @@ def _run_in_child(
     raise ChildError(f"the time limit of {time_limit:g} s was reached")
 
 
-def _ending(status: int | None) -> str:
+def _exit_message(status: int | None) -> str:
     if status is not None and status < 0:
-        return f"it was ended by signal {-status} ({signal.strsignal(-status)})"
-    return f"it ended its process with status {status}"
+        return f"the process was killed by signal {-status} ({signal.strsignal(-status)})"
+    return f"the process exited with status {status}"
 
 
 def _child(work: Callable[[Progress], Any], sender: Connection, time_limit: float) -> None:
-    os.setpgid(0, 0)  # what the code starts ends with it, and Ctrl-C goes to the parent alone
+    os.setpgid(0, 0)  # Started processes are killed with the child; Ctrl-C reaches only the parent.
     signal.setitimer(signal.ITIMER_REAL, time_limit + GRACE)
     Thread(target=_end_with_parent, daemon=True).start()
     reported = 0.0
 
     def progress(*content: Any) -> None:
         nonlocal reported
-        if time.monotonic() - reported >= BETWEEN_REPORTS:
+        if time.monotonic() - reported >= REPORT_INTERVAL:
             reported = time.monotonic()
             sender.send(("progress", content))
 

@@ -1,4 +1,4 @@
-"""``otlp compare``: published rules of one step under draft schemes, on rows of a capture."""
+"""``otlp compare``: one-step verification rules under draft schemes, on rows of a capture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
-from otlp.cli.acceptances import measure_all, note_points, parted, print_points
+from otlp.cli.acceptances import measure_all, note_points, print_points, split_rules
 from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_table
@@ -24,17 +24,17 @@ from otlp.studies.points import LOSSY, SweepPoint
 from otlp.studies.sweep import Grid, sweep
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp compare                                  all schemes and published rules, ten rows
   otlp compare --n 2,4,8 --schemes iid --rules naive,k-seq,auto --rows 50
   otlp compare mine.safetensors --temperature 0.6 --json accepted.json --figure accepted.png
-  otlp compare --rows 160 --jobs 4                       four processes, the same numbers
+  otlp compare --rows 160 --jobs 4                       four processes, same numbers
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
   otlp compare --schemes iid,without-replacement --rules coupled,likeliest,recursive-rejection
-  otlp compare --schemes iid --n 1 --lossy      and typical acceptance, ensembles, cascades
-  otlp compare --schemes iid --n 2 --rules mine.py:verify,k-seq      your own, audited first
+  otlp compare --schemes iid --n 1 --lossy      with typical acceptance, ensembles, cascades
+  otlp compare --schemes iid --n 2 --rules mine.py:verify,k-seq      your own rule, audited first
 """
 )
 @capture_argument
@@ -43,11 +43,11 @@ Examples:
 @options.row_options()
 @options.schemes_option(",".join(SCHEMES))
 @options.own_rules_option(",".join(RULES))
-@click.option("--lossy", is_flag=True, help="And what rules lose that are not lossless.")
+@click.option("--lossy", is_flag=True, help="Also measure the loss of lossy rules.")
 @options.time_limit_option(10.0)
 @options.jobs_option
 @options.json_option("Write the acceptance on every row to a file.")
-@options.figure_option("Draw the acceptance over n.")
+@options.figure_option("Plot the acceptance over n.")
 @options.table_option
 def command(
     capture: CaptureFile,
@@ -65,33 +65,35 @@ def command(
 ) -> None:
     """Compare the acceptance of verification rules under every draft scheme.
 
-    A line a rule, a column an n: the mean over rows of the probability that the verified token is
-    one of the drafted ones, and its share of the optimum, which is that of the best rule for the
-    scheme.  The information bound is the sum of min(p, probability of being drafted).
-    "independent" drafts come from the draft at temperatures 1, 0.71, 1.41, 0.5, 2, ...  Below, for
-    n = 2: what hub and recursive rejection accept as the first draft, and as the second alone.
+    Each table has one line per rule and one column per n: the mean over rows of the probability
+    that the verified token is a draft token, and its percentage of the optimum, the acceptance of
+    the best rule for the scheme.  The information bound is the sum of min(p, probability of being
+    drafted).  "independent" drafts use the draft model at temperatures 1, 0.71, 1.41, 0.5, 2, ...
+    A second table for n = 2 splits the acceptance of hub and recursive rejection into the first
+    draft token, and the second draft token if it differs from the first.
 
-    "coupled" is equality with the n best candidates of a draft that shares the target's noise, and
-    "likeliest" that with the draft's n likeliest tokens: the same beside every scheme.
+    "coupled" accepts draft tokens equal to the target's own draw, for the n best candidates of a
+    draft that shares the target's noise; "likeliest" does so for the draft's n most likely tokens.
+    Both are the same for every scheme.
 
-    A row of 4,096 tokens takes about half a second.  All of it is exact, but for recursive
-    rejection without replacement, whose acceptance is estimated where a million sequences of
-    rejected tokens are not enough: for n = 3 and 1,000 tokens.
+    A row of 4,096 tokens takes about half a second.  All values are exact, except recursive
+    rejection without replacement if it needs more than a million sequences of rejected tokens (as
+    for n = 3 and 1,000 tokens): this acceptance is estimated.
 
-    With --lossy a second table has, for rules that change the text on purpose, the total variation
-    and the KL divergence of their output, their acceptance with one draft, and alpha* + TV, which
-    none exceeds.
+    With --lossy a further table shows rules that change the text on purpose: the total variation
+    and KL divergence of their output, their acceptance with one draft, and alpha* + TV, its upper
+    bound for any rule (alpha*: the lossless optimum).
 
-    A rule of yours is called as `otlp audit` calls it, in a process of its own.  It is audited on
-    five tokens first, under each scheme and n, and marked ! where it is not lossless; then drafts
-    are verified until half of the 95% interval is below .002, or for --time-limit seconds.  The
-    file is run: compare only what you trust.
+    Your own rules are called as in `otlp audit`, in a separate process.  Each is audited on a
+    synthetic problem with at least five tokens, under each scheme and n, and marked ! if it is not
+    lossless.  Then drafts are verified until the half-width of the 95% interval is below .002, or
+    for --time-limit seconds.  FILE.py is executed; compare only files that you trust.
     """
     chosen = ChosenRows.spread(capture, rows)
     for name in ("top_k", "sampling_top_k"):
         chosen.capture.check_top_k(cut[name], name)
     same = {name: cut[name] for name in ("draft_temperature", "top_p", "whole_draft", *SAMPLING)}
-    solvers, own = parted(rules)
+    solvers, own = split_rules(rules)
     where_and_what = n, (cut["temperature"],), (cut["top_k"],), schemes, solvers
     grid = Grid(*where_and_what, **same, time_limit=time_limit)
     source = CaptureRows(chosen.capture, chosen.numbers)
@@ -99,7 +101,7 @@ def command(
     results: list[dict[str, Any]] = []
     with progress("comparing", total) as step:
         points = sweep(
-            source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), jobs=jobs
+            source, grid, progress=step, each=lambda entry: results.extend(_rows(entry)), jobs=jobs
         )
     best = {
         (one["row"], one["scheme"], one["n"]): one["acceptance"]
@@ -134,14 +136,14 @@ def command(
         print_losses(losses)
         print_own_losses(own_losses)
     console.print()
-    chosen.say_truncations(chosen.truncations(**cut))
+    chosen.print_truncation(chosen.truncations(**cut))
     note_points(points, time_limit)
     if any(point.reason.startswith(LOSSY) for point in points):
-        note("!: the rule changes the target's distribution; more is no better.")
+        note("!: the rule changes the target's distribution; a higher acceptance is not better.")
 
 
 def _print_drafts(results: Sequence[Mapping[str, Any]]) -> None:
-    """Print what two drafts give apart, where rules say it: means over the rows."""
+    """Print mean acceptances of the first and the second draft token, where rules return them."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for one in results:
         if one["n"] == 2 and one["first_draft"] is not None:
@@ -149,14 +151,14 @@ def _print_drafts(results: Sequence[Mapping[str, Any]]) -> None:
             found.setdefault((one["rule"], one["scheme"]), []).append(parts)
     if found:
         console.print()
-        made = table("n = 2", "drafts", "first draft", "second and not first")
+        made = table("n = 2", "drafts", "first draft", "second, not first")
         for key, both in found.items():
             made.add_row(*key, *(f"{mean:.4f}" for mean in np.mean(both, axis=0)))
         show(made)
 
 
-def _flat(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What was found on a row, for `write_result`: a record for each rule."""
+def _rows(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a record per rule for one row, for `write_result`."""
     where = {name: entry[name] for name in ("row", "scheme", "n")}
     for rule, found in entry["rules"].items():
         usual = {"guarantee": "", "reason": "", "first_draft": None, "acceptance_interval": None}

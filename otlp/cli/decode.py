@@ -1,4 +1,4 @@
-"""``otlp decode``: every verification algorithm on real models, measured."""
+"""``otlp decode``: decode with verification algorithms on real models and measure the speed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
-from otlp.cli.own_verification import audit_first, check_after, with_own_rules
+from otlp.cli.own_verification import audit_own_rules, check_own_rules, load_own_rules
 from otlp.cli.prompts import Models, model_options
 from otlp.cli.result_table import write_records
 from otlp.decode.models.calibration import Calibration
@@ -34,34 +34,34 @@ decoded_options = options.several(
     options.tokens_option(48),
     options.seed_option("0"),
     options.json_option("Write every run to a file."),
-    options.figure_option("Draw the block efficiency."),
+    options.figure_option("Plot the block efficiency."),
 )
-"""What any command that decodes and measures takes, beside models and settings."""
+"""Options of commands that decode and measure, besides models and settings."""
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp decode                                   the trained pair, six algorithms, K = 1, 2, 4
   otlp decode --algorithms two-slice --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
-  otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
+  otlp decode --draft 0.7*trained:draft+0.3*ngram     a mixture with cheap n-gram drafts
   otlp decode --algorithms equality --paths 2 --length 4    drafts that share the target's noise
-  otlp decode --algorithms block,mine.py:verify --paths 1    a rule of yours, audited first
+  otlp decode --algorithms block,mine.py:verify --paths 1    your own rule, audited first
   otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
 @model_options(limit=4)
 @click.option(
     "--algorithms",
-    type=ListOf(options.OwnOr(click.Choice([*ALGORITHMS, *SEEDED]))),
+    type=ListOf(options.RuleFileOr(click.Choice([*ALGORITHMS, *SEEDED]))),
     default=DEFAULT,
-    help="Verification algorithms by their names, and rules of yours as FILE.py:FUNCTION.",
+    help="Verification algorithms, or your own rules as FILE.py:FUNCTION; comma-separated.",
 )
 @click.option(
     "--calibration",
     type=click.Path(),
-    help="A file of otlp lab calibrate, for equality.  [default: that of the pair, if it ships]",
+    help="File from otlp lab calibrate, for equality.  [default: built-in, if the pair has one]",
 )
 @options.paths_option("1,2,4")
 @options.length_option("4")
@@ -85,28 +85,28 @@ def command(
     figure_path: Path | None,
     table_path: Path | None,
 ) -> None:
-    """Decode prompts with verification algorithms and measure what each gives.
+    """Decode prompts with verification algorithms and measure block efficiency and speed-up.
 
-    Block efficiency is the number of tokens per target call, with its 95% interval over prompts;
-    the speed-up is over autoregressive decoding of the same prompts in the same process. Accepted:
-    the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
-    target's distribution. Equality drafts a tree of K L nodes that knows the noise of its target's
-    draws; for one seed its text is that of plain decoding with this noise.
+    Block efficiency is the number of tokens per target call, with a 95% interval over prompts.
+    The speed-up is relative to autoregressive decoding of the same prompts in the same process.
+    Accepted: fraction of rounds that accept at least 1, 2, ... draft tokens. Every algorithm keeps
+    the target's distribution. Equality drafts a tree of K L nodes with the noise of the target's
+    draws; for one seed its text equals that of autoregressive decoding with this noise.
 
-    A rule of yours verifies K i.i.d. paths as `otlp audit --length` calls it; it is audited for its
-    K and L first, on three tokens, and refused if it is not lossless; what it writes first is
-    tested on these models, too. The file is run.
+    Your own rules verify K i.i.d. paths, called as in `otlp audit --length`. Each is audited first
+    for its K and L on three synthetic tokens, and rejected if it is not lossless. The first token
+    of each round is also tested on these models. FILE.py is executed.
     """
     cuts = sampling_top_k, sampling_top_p, sampling_min_p
     samplings = [Sampling(value, *cuts) for value in temperature]
-    rules: dict[str, Verification] = {**with_own_rules(algorithms)}
+    rules: dict[str, Verification] = {**load_own_rules(algorithms)}
     if calibration is not None:
         if "equality" not in algorithms:
-            raise InvalidInputError("--calibration is for the algorithm equality: name it, too")
+            raise InvalidInputError("--calibration needs equality: add it to --algorithms")
         rules["equality"] = Equality(Calibration.read(calibration))
     settings, reasons = find_settings(algorithms, paths, length, rules=rules)
-    audit_first(settings)
-    pair, prompts = models.ready(samplings[0])
+    audit_own_rules(settings)
+    pair, prompts = models.load(samplings[0])
     decode(
         pair,
         prompts,
@@ -120,7 +120,7 @@ def command(
         table_path=table_path,
     )
     for reason in reasons:
-        note(f"left out: {reason}")
+        note(f"skipped: {reason}")
 
 
 def decode(
@@ -137,15 +137,15 @@ def decode(
     table_path: Path | None = None,
     draft_temperature: float | None = None,
 ) -> None:
-    """Decode with settings, each at the models' temperatures, the baseline first; print, write."""
+    """Decode with each setting and sampling, baseline first; print and write the results."""
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
         pair[0].sampling, pair[1].sampling = sampling.at(draft_temperature), sampling
         found += _measure(pair, prompts, settings, tokens, seeds)
-    check_after(settings)
+    check_own_rules(settings)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {
-        **models.said(),
+        **models.record(),
         "sampling_top_k": samplings[0].top_k,
         "sampling_top_p": samplings[0].top_p,
         "sampling_min_p": samplings[0].min_p,
@@ -157,7 +157,7 @@ def decode(
     write_result(json_path, "decode", content)
     if table_path:
         names = short_names(one.setting.algorithm for one, _ in found)
-        lines = [_line(names[one.setting.algorithm], one, baseline) for one, baseline in found]
+        lines = [_fields(names[one.setting.algorithm], one, baseline) for one, baseline in found]
         write_records(table_path, lines)
     if figure_path:
         measured = [one for one, _ in found]
@@ -165,8 +165,8 @@ def decode(
     console.print(f"{title}\n")
     show(_table(found))
     note(
-        "\nK drafted paths of L tokens, at temperature T. ±: half of a 95% interval over the "
-        "prompts. Draft, target, verify: shares of the time."
+        "\nK drafted paths of L tokens at temperature T. ±: half of a 95% interval over prompts. "
+        "Draft, target, verify: percentage of the time."
     )
 
 
@@ -177,7 +177,7 @@ def find_settings(
     branching: tuple[int, ...] = (),
     rules: Mapping[str, Verification] = MappingProxyType({}),
 ) -> tuple[list[Setting], list[str]]:
-    """Settings that algorithms take, the baseline first, and why others are left out."""
+    """Return the supported settings, baseline first, and the reasons for skipped settings."""
     settings, reasons = [Setting(BASELINE, 1, 1)], []
     drafting = [name for name in algorithms if name != BASELINE]
     for level, name, count in product(length, drafting, paths):
@@ -203,7 +203,7 @@ def _measure(
     tokens: int,
     seeds: Sequence[int],
 ) -> Iterator[tuple[Measurement, Measurement]]:
-    """Measure all settings at the models' temperature, each with the baseline."""
+    """Yield the measurement of each setting at the models' temperature, with the baseline."""
     temperature = pair[1].sampling.temperature
     baseline = None
     with progress("decoding", len(settings) * len(prompts) * len(seeds)) as step:
@@ -222,8 +222,8 @@ def _measure(
             yield one, baseline
 
 
-def _line(name: str, one: Measurement, baseline: Measurement) -> dict[str, object]:
-    """A measurement in a line of a table for a paper."""
+def _fields(name: str, one: Measurement, baseline: Measurement) -> dict[str, object]:
+    """Return the fields of a measurement for ``--table``."""
     setting, timed = one.setting, one.timed
     gain = timed.speed_up(baseline.timed, "wall")
     efficiency = timed.block_efficiency
@@ -243,7 +243,7 @@ def _line(name: str, one: Measurement, baseline: Measurement) -> dict[str, objec
 
 
 def _table(found: Sequence[tuple[Measurement, Measurement]]) -> Table:
-    heads = ("K", "L", "T", "block\nefficiency", "speed-up", "ms a\ntoken")
+    heads = ("K", "L", "T", "block\nefficiency", "speed-up", "ms per\ntoken")
     made = table("algorithm", *heads, "draft", "target", "verify", "accepted")
     for one, baseline in found:
         setting, timed = one.setting, one.timed

@@ -1,4 +1,4 @@
-"""``otlp export``: the linear program of one row, for another solver."""
+"""``otlp export``: write the linear program of one row for another solver."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from otlp.export import LPArrays, lp_arrays, write_arrays
 from otlp.export.mps import mps_lines
 
 STEP = 2**12
-"""Lines between two looks at the progress bar."""
+"""Number of lines between two updates of the progress bar."""
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp export --to row.mps --top-k 10 --n 3            Eq. 2 of Global Resolution, by token sets
@@ -43,7 +43,7 @@ Examples:
     "--form",
     type=click.Choice(["relaxed", "full"]),
     default="relaxed",
-    help="By sets of tokens, or the joint distribution of token and tuple.",
+    help="Eq. 2 over sets of tokens (relaxed), or Eq. 1 over token and draft tuple (full).",
 )
 @options.scheme_option()
 @options.row_options()
@@ -52,9 +52,9 @@ Examples:
     type=ByteCount(),
     default=MEMORY_LIMIT,
     show_default="2GiB",
-    help="Memory that the program may take, such as 8GiB.",
+    help="Memory limit of the linear program, such as 8GiB.",
 )
-@options.json_option("Write what was written to a file.")
+@options.json_option("Write the sizes and the optimum to a file.")
 def command(
     capture: CaptureFile,
     path: Path,
@@ -66,17 +66,17 @@ def command(
     json_path: Path | None,
     **cut: Any,
 ) -> None:
-    """Write the linear program of one row of a capture, for another solver.
+    """Write the linear program of one row of a capture for another solver.
 
-    A comment in the file says what the optimum is.
+    A comment in the .mps file contains the optimum.
     """
     single = ChosenRows.single(capture, row)
     with progress("building", None):
         lp = lp_arrays(single.problem(row, n, scheme=scheme, **cut), form, memory_limit)
-    asked = {"row": row, "n": n, "scheme": scheme, **cut}
-    settings = {"capture": single.source["capture"], **asked}
-    said = [f"{name} = {value}" for name, value in settings.items() if value is not None]
-    write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(said)))
+    inputs = {"row": row, "n": n, "scheme": scheme, **cut}
+    settings = {"capture": single.source["capture"], **inputs}
+    comment = [f"{name} = {value}" for name, value in settings.items() if value is not None]
+    write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(comment)))
     content = {
         "form": form,
         "variables": f"{len(lp.variables):,}",
@@ -91,7 +91,7 @@ def command(
         "equations": len(lp.rows_eq),
         "optimum": lp.optimum,
     }
-    write_result(json_path, "export", {**single.source, **asked, **sizes})
+    write_result(json_path, "export", {**single.source, **inputs, **sizes})
     facts(str(path), content)
 
 

@@ -1,4 +1,4 @@
-"""``otlp info``: what a capture holds."""
+"""``otlp info``: describe a capture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from rich.table import Table
 
@@ -20,25 +19,25 @@ from otlp.studies.figures import draw_overlap
 from otlp.studies.overlap import OverlapGroup, Place, measure_overlaps
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp info                        the built-in capture
-  otlp info mine.safetensors       one that `otlp capture` wrote
+  otlp info mine.safetensors       a file of `otlp capture`
   otlp info mine.safetensors --rows 1000 --figure overlap.svg
 """
 )
 @capture_argument
 @options.rows_option(100)
 @options.json_option("Write the description to a file.")
-@options.figure_option("Draw the overlap by entropy, position and passage.")
+@options.figure_option("Plot the overlap by entropy, position and passage.")
 def command(
     capture: CaptureFile, rows: int, json_path: Path | None, figure_path: Path | None
 ) -> None:
     """Describe a capture: the source of its logits, and the overlap of draft and target.
 
     The overlap is the sum of min(p, q) at temperature 1: the acceptance rate of one draft token.
-    Means have 95% intervals over the passages of the capture. The rows of lowest and highest
+    Means have 95% intervals over the passages of the capture. The rows with the lowest and highest
     overlap are shown with the end of their text.
     """
     data = capture.open()
@@ -80,10 +79,10 @@ def command(
         "source": data.source,
         "rows": f"{len(data):,}",
         "vocabulary": f"{content['vocab_size']:,}",
-        "stored as": data.dtype if data.kept is None else f"the {data.kept} likeliest tokens",
+        "stored as": data.dtype if data.kept is None else f"the {data.kept} most likely tokens",
         "entropy": f"target {_words(target)} nats, draft {_words(draft)} nats",
         "acceptance, n = 1": _words(overlap),
-        "left open": _words(left_open) if data.kept is not None else "",
+        "truncation error": _words(left_open) if data.kept is not None else "",
         "note": data.note,
     }
     facts(capture.path or "the built-in capture", printed)
@@ -94,29 +93,29 @@ def command(
         show(_table(groups))
     for name, places in {"lowest": lowest, "highest": highest}.items():
         if places:
-            console.print(f"\nRows of {name} overlap\n")
+            console.print(f"\nRows with the {name} overlap\n")
             show(_places(places))
 
 
 def _places(places: Sequence[Place]) -> Table:
     """Build a table of rows and their texts."""
-    made = table("row", "overlap", "entropy", "the text ends with", "and goes on with")
+    made = table("row", "overlap", "entropy", "end of the text", "next token")
     made.columns[3].justify = made.columns[4].justify = "left"
     for one in places:
-        goes_on = repr(one.continuation) if one.continuation else "unknown"
+        next_token = repr(one.continuation) if one.continuation else "unknown"
         numbers = f"{one.overlap:.4f}", f"{one.target_entropy:.2f}"
-        made.add_row(str(one.row), *numbers, _end(one.text) or "unknown", goes_on)
+        made.add_row(str(one.row), *numbers, _end(one.text) or "unknown", next_token)
     return made
 
 
 def _end(words: str) -> str:
-    """The end of a text, on one line."""
+    """Return the end of a text on one line."""
     line = " ".join(words.split())
     return line if len(line) < 50 else f"...{line[-47:]}"
 
 
 def _table(groups: Sequence[OverlapGroup]) -> Table:
-    """Build a table of the mean overlap: a line a group."""
+    """Build a table of the mean overlap, one line per group."""
     made = table("overlap by", "group", "rows", "mean")
     made.columns[1].justify, by = "left", ""
     for one in groups:
@@ -127,7 +126,7 @@ def _table(groups: Sequence[OverlapGroup]) -> Table:
 
 
 def _quantiles(values: list[float]) -> list[float] | None:
-    """Median, 10% and 90%."""
+    """Return the median and the 10% and 90% quantiles."""
     return np.quantile(values, [0.5, 0.1, 0.9]).tolist() if values else None
 
 

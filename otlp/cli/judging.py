@@ -1,4 +1,4 @@
-"""What the commands that audit share: the work in a child process, the verdict and its status."""
+"""Options, child process and output shared by the commands that audit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from otlp.auditing import AuditReport
 from otlp.cli import options
 from otlp.cli.child import ChildError, run_in_child
-from otlp.cli.ending import AnswerIsNo
+from otlp.cli.exit_status import CheckFailed
 from otlp.cli.output import console, fail, progress, write_result
 
 Found = TypeVar("Found")
@@ -26,7 +26,7 @@ false_alarm_option = click.option(
     "--false-alarm-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=1e-6,
-    help="How often a sampled audit may find fault with what has none.",
+    help="Maximum probability that a sampled audit rejects a correct rule or server.",
 )
 
 JUDGING = "samples", "false_alarm_rate", "tolerance", "max_paths"
@@ -34,7 +34,7 @@ JUDGING = "samples", "false_alarm_rate", "tolerance", "max_paths"
 
 judging_options = options.several(
     click.option(
-        "--samples", type=click.IntRange(1000), default=100_000, help="Samples where it is sampled."
+        "--samples", type=click.IntRange(1000), default=100_000, help="Samples of a sampled audit."
     ),
     false_alarm_option,
     options.tolerance_option(1e-6),
@@ -42,35 +42,35 @@ judging_options = options.several(
         "--max-paths",
         type=click.IntRange(0),
         default=100_000,
-        help="Sample if the exact law needs more paths; 0 samples always.",
+        help="Maximum number of paths of an exact audit; larger audits are sampled (0: always).",
     ),
 )
 
 
 class Named(Protocol):
-    """One of several verdicts."""
+    """A verdict."""
 
     @property
     def name(self) -> str:
-        """As it stands on the first line."""
+        """Name printed on the first line."""
 
 
 class Report(Protocol):
-    """What was checked, in one word and as a string."""
+    """A report with a verdict; its string is printed."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found wrong."""
+        """Whether no error was found."""
 
     @property
     def verdict(self) -> Named:
-        """In one word."""
+        """The verdict."""
 
 
 def judge(work: Callable[[Callable[..., None]], Found], time_limit: float) -> Found:
-    """Do the work in a child process, with a progress bar; exit status 2 without a report."""
+    """Run `work` in a child process with a progress bar; exit status 2 if there is no result."""
     with ExitStack() as stack:
-        # begun by the first report: the thread of the bar should not be forked
+        # Start the bar at the first report: its thread must not exist at the fork.
         bar = cache(lambda: stack.enter_context(progress("auditing", 100)))
         try:
             return run_in_child(work, time_limit, lambda label, done: bar()(label, 100 * done))
@@ -81,47 +81,63 @@ def judge(work: Callable[[Callable[..., None]], Found], time_limit: float) -> Fo
     fail(f"not judged: {reason}")
 
 
-def in_one_line(report: AuditReport) -> str:
-    """The verdict on a configuration, for a log: what, how far off, and how much it accepts."""
+def one_line_summary(report: AuditReport) -> str:
+    """Format verdict, total variation and acceptance on one line, for logs."""
     low, high = report.interval
-    several = math.isnan(report.acceptance)
-    kept = (
-        f"{report.tokens:.4g} tokens a round" if several else f"acceptance {report.acceptance:.4g}"
-    )
+    accepted = f"acceptance {report.acceptance:.4g}"
+    if math.isnan(report.acceptance):
+        accepted = f"{report.tokens:.4g} tokens per round"
     stated = "" if math.isnan(report.stated) else f" of {report.stated:.4g} stated"
     return (
         f"{report.verdict.name} {report.rule} on {report.drafted}: total variation {low:.2g} to "
-        f"{high:.2g}, {kept}{stated}"
+        f"{high:.2g}, {accepted}{stated}"
     )
 
 
 def record(report: AuditReport) -> dict[str, object]:
-    """The report for JSON: the texts that are furthest off in place of its laws."""
+    """Return the report for JSON, with the texts of largest deviation instead of the full laws."""
     found = asdict(report)
     del found["target"], found["output"]
     return {**found, "worst_texts": report.worst_texts()}
 
 
-def tell(
+def print_report(
     report: Report,
     content: Mapping[str, Any],
     json_path: Path | None,
     more: str = "",
     checked: Sequence[Report] = (),
-    said: Callable[[Any], str] = str,
+    formatter: Callable[[Any], str] = str,
 ) -> None:
-    """Print and write a report, more lines, what else was checked; status 1 if one is wrong.
+    """Print and write a report.
 
-    The first line has the first verdict that is wrong, and the report begins with its own.
-    `content` has the fields of the JSON, "report" among them.
+    Parameters
+    ----------
+    report : Report
+        The main report.
+    content : mapping
+        Fields of the JSON, including "report".
+    json_path : Path or None
+        File to write, if any.
+    more : str
+        Further lines to print.
+    checked : sequence of Report
+        Further reports. The first line shows the first verdict that did not pass.
+    formatter : callable
+        Formats the main report.
+
+    Raises
+    ------
+    CheckFailed
+        If a report did not pass; exit status 1.
     """
     worst = next((one for one in (report, *checked) if not one.passed), report)
     write_result(
         json_path, "audit", {**content, "verdict": worst.verdict.name, "passed": worst.passed}
     )
-    words = said(report)
+    words = formatter(report)
     if worst is not report:
-        words = f"{worst.verdict.name}: {str(worst).splitlines()[0]} The verifier alone:\n{words}"
+        words = f"{worst.verdict.name}: {str(worst).splitlines()[0]} The verifier:\n{words}"
     text = Text(words)
     text.stylize("bold green" if worst.passed else "bold red", 0, len(worst.verdict.name))
     console.print(text)
@@ -130,4 +146,4 @@ def tell(
     for each in checked:
         console.print(str(each), style=None if each.passed else "bold red")
     if not worst.passed:
-        raise AnswerIsNo
+        raise CheckFailed

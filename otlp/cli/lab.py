@@ -1,4 +1,4 @@
-"""``otlp lab``: commands of the laboratory, which is loaded here by name and nowhere else."""
+"""``otlp lab``: commands of the package `otlp_lab`, which only this module imports."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ import click
 
 if find_spec("otlp_lab") is None:
     raise click.UsageError(
-        "the laboratory is not installed: pip install otlp-lab, or in a clone of otlp: "
+        "otlp-lab is not installed: pip install otlp-lab, or in a clone of otlp: "
         "pip install ./otlp_lab"
     )
 

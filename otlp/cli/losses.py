@@ -1,4 +1,4 @@
-"""What rules lose that are not lossless, and what they accept for it: a table over rows."""
+"""Loss and acceptance of lossy rules, as a table over rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from otlp._solve import optimal_acceptance
 from otlp.cli.output import console, note, show, table
-from otlp.cli.own_rules import Measured, made_up
+from otlp.cli.own_rules import Measured, synthetic_problem
 from otlp.parallel.rows import CaptureRows
 from otlp.studies.lossy_rules import LOSSY_RULES, kl_divergence, measure_loss
 from otlp.studies.points import LOSSY
@@ -19,7 +19,7 @@ from otlp.studies.points import LOSSY
 def measure_losses(
     source: CaptureRows, cut: dict[str, Any], progress: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Measure every lossy rule on every row; exact, with one draft."""
+    """Measure every lossy rule on every row with one draft; exact."""
     found = []
     for number, capture in source.part(0, len(source.numbers)):
         pair = capture.distributions(0, **cut)
@@ -31,8 +31,8 @@ def measure_losses(
 
 
 def print_losses(found: list[dict[str, Any]]) -> None:
-    """Print the means over the rows, a line a rule."""
-    made = table("not lossless, n = 1", "TV", "KL, nats", "acceptance", "alpha* + TV", "of TV used")
+    """Print the means over the rows, one line per rule."""
+    made = table("lossy, n = 1", "TV", "KL, nats", "acceptance", "alpha* + TV", "of TV used")
     for name in LOSSY_RULES:
         rows = [one for one in found if one["rule"] == name]
         fields = ("total_variation", "kl", "acceptance", "bound", "lossless")
@@ -41,7 +41,7 @@ def print_losses(found: list[dict[str, Any]]) -> None:
         made.add_row(name, f"{lost:.4f}", f"{kl:.3g}", f"{accepted:.4f}", f"{bound:.4f}", used)
     console.print()
     show(made)
-    note(f"alpha* {best:.4f}: what a lossless rule accepts. No rule accepts more than alpha* + TV.")
+    note(f"alpha* = {best:.4f}: lossless optimum. No rule accepts more than alpha* + TV.")
 
 
 def measure_own_losses(
@@ -50,21 +50,25 @@ def measure_own_losses(
     numbers: Sequence[int],
     best: Mapping[tuple[int, str, int], float | None],
 ) -> list[dict[str, Any]]:
-    """What a rule of a file loses, if it does: exact on made-up tokens, and within bounds on rows.
+    """Return the losses of a lossy rule of a file: on the synthetic problem, and on rows.
+
+    The loss on the synthetic problem is exact if the audit is; the losses on rows are bounds.
 
     Parameters
     ----------
     rule : str
+        FILE.py:FUNCTION.
     one : Measured
+        Audit and sampled acceptance of the rule.
     numbers : sequence of int
-        Of the rows.
+        Row numbers.
     best : mapping
-        alpha* by row, scheme and n; rows where it is None are left out.
+        alpha* by row, scheme and n; rows with None are skipped.
     """
     report, found = one.audited, one.found
     if report is None or not one.reason.startswith(LOSSY):
         return []
-    problem = made_up(one.setting)
+    problem = synthetic_problem(one.setting)
     scheme, n = one.setting.scheme, one.setting.n
     same = {"rule": rule, "scheme": scheme, "n": n}
     exact = report.test is None and not report.failures
@@ -88,7 +92,7 @@ def measure_own_losses(
 def _bounded(
     best: float, lost: tuple[float, float], accepted: float, error: float
 ) -> dict[str, Any]:
-    """A loss whose ends are known: alpha* + TV takes the upper one."""
+    """Return a loss with intervals; alpha* + TV uses the upper bound of TV."""
     low, high = map(float, lost)
     return {
         "total_variation_interval": (low, high),
@@ -103,14 +107,14 @@ def _bounded(
 
 
 def print_own_losses(found: list[dict[str, Any]]) -> None:
-    """Print of each rule what is exact, and the means over the rows."""
+    """Print the loss of each rule on the synthetic problem, and the means over the rows."""
     if not found:
         return
     heads = "TV", "KL, nats", "acceptance", "alpha* + TV", "of TV used"
-    made = table("your own, not lossless", "scheme", "n", "on", *heads)
+    made = table("your own, lossy", "scheme", "n", "on", *heads)
     for key in dict.fromkeys((one["rule"], one["scheme"], one["n"]) for one in found):
         same = [one for one in found if (one["rule"], one["scheme"], one["n"]) == key]
-        for where, rows in (("made-up tokens", same[:1]), ("the rows", same[1:])):
+        for where, rows in (("synthetic", same[:1]), ("the rows", same[1:])):
             if not rows:
                 continue
             low, high = np.mean([one["total_variation_interval"] for one in rows], axis=0)
@@ -135,4 +139,4 @@ def print_own_losses(found: list[dict[str, Any]]) -> None:
             )
     console.print()
     show(made)
-    note("On the rows it is sampled: TV within 95% bounds, and alpha* + TV with the upper one.")
+    note("On the rows, TV is sampled, with 95% bounds; alpha* + TV uses the upper bound.")

@@ -1,4 +1,4 @@
-"""What the commands share on the way in: types of options, blocks of options."""
+"""Types of options, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from otlp.cli.grouped_command import grouped_command as grouped_command
 from otlp.data.whole_file import place_of
 from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError, OutputError
@@ -27,9 +28,9 @@ Decorator = Callable[[Command], Command]
 
 
 class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A list such as 10,100, each part of one type; at least one part.
+    """A nonempty comma-separated list such as 10,100, with parts of one type.
 
-    A comma in the name of a file that is there separates nothing.
+    Commas in names of existing files do not separate parts.
     """
 
     name = "list"
@@ -40,12 +41,12 @@ class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[Any, ...]:
-        """Convert part by part."""
+        """Convert each part."""
         if isinstance(value, tuple):
             return value
-        words = list(_words(value, isinstance(self.part, OwnOr)))
+        words = list(_words(value, isinstance(self.part, RuleFileOr)))
         if not words:
-            self.fail("the list is empty: give at least one, or several as in a,b", param, ctx)
+            self.fail("the list must not be empty: give one value, or several as a,b", param, ctx)
         return tuple(self.part.convert(word, param, ctx) for word in words)
 
     def shell_complete(
@@ -58,7 +59,7 @@ class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 
 def _words(value: str, files: bool) -> Iterator[str]:
-    """What stands between commas; with those that a file's name holds, where there is one."""
+    """Split at commas, except commas in the names of existing files if `files` is true."""
     pieces = value.split(",")
     while pieces:
         joined = (",".join(pieces[:count]).strip() for count in range(1, len(pieces) + 1))
@@ -75,7 +76,7 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "solver"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name of a solver, by any name of it; refuse what is none, and suggest the nearest."""
+        """Return the canonical name of a solver, or fail and suggest the nearest name."""
         try:
             return make_solver(str(value)).name
         except OTLPError as error:
@@ -84,61 +85,61 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The names that begin so."""
+        """Complete names of solvers."""
         return [CompletionItem(name) for name in SOLVERS if name.startswith(incomplete)]
 
 
 class RuleName(SolverName):
-    """The name of a solver, or of an equality with the target's draw."""
+    """The name of a solver or of an equality rule (sampled verification)."""
 
     name = "rule"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a name that is none."""
+        """Return the name, or fail for an unknown name."""
         from otlp.studies.compare import EQUALITIES
 
         return value if value in EQUALITIES else super().convert(value, param, ctx)
 
 
-class NoName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """No name at all."""
+class RuleFileOnly(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Rejects every name, so that only FILE.py:FUNCTION is accepted."""
 
     name = "rule"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse it."""
-        self.fail(f"{value!r} is no rule of a file: write FILE.py:FUNCTION", param, ctx)
+        """Fail."""
+        self.fail(f"a rule must be FILE.py:FUNCTION, got {value!r}", param, ctx)
 
 
-class OwnOr(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """FILE.py:FUNCTION, which is read later, or what another type takes."""
+class RuleFileOr(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """FILE.py:FUNCTION, which is loaded later, or a value of another type."""
 
-    def __init__(self, named: click.ParamType) -> None:  # type: ignore[type-arg, unused-ignore]
-        self.named, self.name = named, named.name
+    def __init__(self, other: click.ParamType) -> None:  # type: ignore[type-arg, unused-ignore]
+        self.other, self.name = other, other.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a file that is not there, and a name that is none."""
+        """Fail for a missing file and for a value that the other type rejects."""
         file, _, function = str(value).rpartition(":")
         if not file or not function:
-            return str(self.named.convert(value, param, ctx))
+            return str(self.other.convert(value, param, ctx))
         if file.endswith(".py") and not Path(file).is_file():
-            self.fail(f"there is no file {file}: write FILE.py:FUNCTION", param, ctx)
+            self.fail(f"file {file} does not exist: write FILE.py:FUNCTION", param, ctx)
         return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The names that begin so."""
-        return self.named.shell_complete(ctx, param, incomplete)
+        """Complete names of the other type."""
+        return self.other.shell_complete(ctx, param, incomplete)
 
 
 class Number(click.FloatRange):
-    """A number in a range; infinity is one, NaN is none."""
+    """A number in a range; infinity is allowed, NaN is not."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Convert, and refuse NaN too, which is in every range."""
+        """Convert and fail for NaN, which passes every range check."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
@@ -146,14 +147,14 @@ class Number(click.FloatRange):
 
 
 class Positive(Number):
-    """A number above zero."""
+    """A positive number."""
 
     def __init__(self) -> None:
         super().__init__(min=0.0, min_open=True)
 
 
 class ByteCount(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A number of bytes, such as 5GB, 500MB or 2GiB; at least one."""
+    """A number of bytes, such as 5GB, 500MB or 2GiB; at least 1 byte."""
 
     name = "size"
 
@@ -163,21 +164,21 @@ class ByteCount(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             return value
         match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?([KMGT]?)(i?)B?", value, re.I | re.ASCII)
         if match is None or (match[3] and not match[2]):
-            self.fail(f"{value!r} is no size: give one such as 5GB, 500MB or 2GiB", param, ctx)
+            self.fail(f"size must be such as 5GB, 500MB or 2GiB, got {value!r}", param, ctx)
         power = " KMGT".index(match[2].upper() or " ")
         size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
         if size < 1:
-            self.fail(f"{value!r} is less than a byte", param, ctx)
+            self.fail(f"size must be at least 1 byte, got {value!r}", param, ctx)
         return size
 
 
 class OutputFile(click.Path):
-    """A file to write, refused before any work if it could not be written; none is left behind.
+    """A file to write, checked before any work; the check leaves no file behind.
 
     Parameters
     ----------
     endings : callable, optional
-        Gives the endings that the name may have; by default any.
+        Returns the allowed file extensions; by default any.
     """
 
     def __init__(self, endings: Callable[[], tuple[str, ...]] = tuple) -> None:
@@ -185,12 +186,12 @@ class OutputFile(click.Path):
         self.endings = endings
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Check the ending, then try the folder, or the nearest one above that exists."""
+        """Check the extension and that the folder, or its nearest existing parent, is writable."""
         path = Path(os.fspath(value))
         try:
             endings = self.endings()
             if endings and path.suffix.lower() not in endings:
-                self.fail(f"{value!r} ends in none of {', '.join(endings)}", param, ctx)
+                self.fail(f"extension must be {' or '.join(endings)}, got {value!r}", param, ctx)
             folder = place_of(path).parent
             while not folder.exists():
                 folder = folder.parent
@@ -200,12 +201,12 @@ class OutputFile(click.Path):
             self.fail(str(error), param, ctx)
         except (OSError, ValueError, OTLPError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self.fail(f"{value!r} cannot be written: {reason}", param, ctx)
+            self.fail(f"cannot write {value!r}: {reason}", param, ctx)
         return path
 
 
 def refuse_given(names: Collection[str], why: str) -> None:
-    """Refuse those options of the running command that were given; `why` begins what is said."""
+    """Raise UsageError if any of the named options was given; the message begins with `why`."""
     context = click.get_current_context()
     found = [
         option.opts[0]
@@ -223,10 +224,10 @@ def json_option(help: str) -> Decorator:
 
 
 def _no_table(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse an ending that says something else than JSON."""
+    """Fail for a file extension of another format than JSON."""
     if value is not None and value.suffix.lower() in (".csv", ".tex", ".npz", ".md", ".txt"):
         raise click.BadParameter(
-            f"'{value}' would hold JSON: name it .json (bench, compare, sweep and decode have "
+            f"extension must be .json, got '{value}' (bench, compare, sweep and decode have "
             "--table for .csv and .tex)"
         )
     return value
@@ -236,7 +237,7 @@ table_option = click.option(
     "--table",
     "table_path",
     type=OutputFile(lambda: (".csv", ".tex")),
-    help="Write means and intervals as CSV or LaTeX, by the ending.",
+    help="Write means and intervals as CSV or LaTeX, by file extension.",
 )
 
 
@@ -249,16 +250,16 @@ def figure_option(help: str) -> Decorator:
 journal_option = click.option(
     "--journal",
     type=OutputFile(),
-    help="Keep what is finished here; the same command goes on from it, and adds what it lacks.",
+    help="File for finished results; the same command resumes from it and adds missing results.",
 )
 
 
 def _option(
     flag: str, part: Any, help: str, usual: Any = None, unset: str = "", **more: Any
 ) -> Callable[..., Decorator]:
-    """An option that commands add with a default of their own.
+    """Return a decorator factory for an option with a command-specific default.
 
-    A default that is a string, such as 1,2,4, makes it a list; `unset` says what None means.
+    A string default such as 1,2,4 makes the option a list; `unset` describes the default None.
     """
 
     def with_default(default: Any = usual) -> Decorator:
@@ -271,7 +272,7 @@ def _option(
 
 
 def _or_none(nothing: object) -> Callable[[Any, Any, Any], Any]:
-    """A callback: None for the value that cuts nothing."""
+    """Return a callback that maps the value `nothing`, which does not truncate, to None."""
 
     def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -282,85 +283,85 @@ def _or_none(nothing: object) -> Callable[[Any, Any, Any], Any]:
 
 
 def several(*options: Decorator) -> Decorator:
-    """Add some options, in the order in which help shows them."""
+    """Combine options into one decorator, in the order of the help."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
 
-row_option = _option("--row", int, "Which row of the capture.", 0)
+row_option = _option("--row", int, "Row number in the capture, from 0.", 0)
 rows_option = _option(
-    "--rows",
-    _COUNT,
-    "How many rows, one drawn from each of so many equal stretches of the capture.",
-    unset="all",
+    "--rows", _COUNT, "Number of rows, one drawn from each equal part of FILE.", unset="all"
 )
 n_option = _option("--n", _COUNT, "Number of drafts.")
-temperature_option = _option("--temperature", float, "Temperature of both models.", 1.0)
+temperature_option = _option("--temperature", float, "Temperature of all models.", 1.0)
 top_k_option = _option(
     "--top-k",
     click.IntRange(0),
-    "Cut the draft to its k most likely tokens; 0 keeps all.",
+    "Truncate the draft to its k most likely tokens; 0 keeps all.",
     0,
     callback=_or_none(0),
 )
-_TOP_P = "Cut the draft to its top-p nucleus; 1 keeps all."
+_TOP_P = "Truncate the draft to its top-p nucleus; 1 keeps all."
 top_p_option = _option("--top-p", float, _TOP_P, 1.0, callback=_or_none(1.0))
 scheme_option = _option(
-    "--scheme", click.Choice(list(SCHEMES)), "How the n tokens are drafted.", "iid"
+    "--scheme", click.Choice(list(SCHEMES)), "Draft scheme of the n draft tokens.", "iid"
 )
 schemes_option = _option(
-    "--schemes", ListOf(click.Choice(list(SCHEMES))), "How the n tokens are drafted, each in turn."
+    "--schemes", ListOf(click.Choice(list(SCHEMES))), "Draft schemes, comma-separated."
 )
 
 
 def own_option(help: str) -> Decorator:
-    """Add ``--rules``, passed as a tuple of rules of files."""
-    kind = ListOf(OwnOr(NoName()))
+    """Add ``--rules``, passed as a tuple of FILE.py:FUNCTION."""
+    kind = ListOf(RuleFileOr(RuleFileOnly()))
     return click.option("--rules", type=kind, default=(), metavar="LIST", help=help)
 
 
 own_rules_option = _option(
     "--rules",
-    ListOf(OwnOr(RuleName())),
-    "Solvers by their names, coupled and likeliest, and rules of yours as FILE.py:FUNCTION.",
+    ListOf(RuleFileOr(RuleName())),
+    'Solvers, "coupled", "likeliest", or your own rules as FILE.py:FUNCTION; comma-separated.',
 )
-solvers_option = _option("--solvers", _NAMES, "Solvers by their names.", unset="all")
+solvers_option = _option("--solvers", _NAMES, "Solvers, comma-separated.", unset="all")
 
 time_limit_option = _option(
-    "--time-limit", Positive(), "Seconds after which a solve, or an audit, is ended."
+    "--time-limit", Positive(), "Time limit of a solve or an audit, in seconds."
 )
 tolerance_option = _option(
-    "--tolerance", Positive(), "The largest difference of probabilities that counts as none."
+    "--tolerance", Positive(), "Maximum difference between probabilities treated as equal."
 )
-paths_option = _option("--paths", _COUNT, "Drafted paths a round.")
-length_option = _option("--length", _COUNT, "Tokens of a drafted path, at most.")
-tokens_option = _option("--tokens", _COUNT, "Tokens written after each prompt.")
-seed_option = _option("--seed", click.IntRange(0), "Seed of random numbers.", 0)
-limit_option = _option("--limit", _COUNT, "How many prompts.", unset="all")
-draft_cost_option = _option("--draft-cost", Number(0.0), "A draft call, in target calls.")
+paths_option = _option("--paths", _COUNT, "Number of drafted paths per round.")
+length_option = _option("--length", _COUNT, "Maximum number of tokens per drafted path.")
+tokens_option = _option("--tokens", _COUNT, "Number of tokens generated after each prompt.")
+seed_option = _option("--seed", click.IntRange(0), "Random seed.", 0)
+top_logprobs_option = click.option(
+    "--top-logprobs", type=click.IntRange(1), help="Number of most likely tokens to store per row."
+)
+limit_option = _option("--limit", _COUNT, "Maximum number of prompts.", unset="all")
+draft_cost_option = _option("--draft-cost", Number(0.0), "Cost of a draft call, in target calls.")
 node_cost_option = _option(
-    "--node-cost", Number(0.0), "What a node adds to a target call, likewise."
+    "--node-cost", Number(0.0), "Cost that each node adds to a target call, in target calls."
 )
 
 
 def jobs_option_of(unset: str) -> Decorator:
-    """Add ``--jobs``, None where it is left out; `unset` says what that means."""
-    return _option("--jobs", _COUNT, "Processes at a time on this machine.", unset=unset)()
+    """Add ``--jobs`` with the default None, which the help describes as `unset`."""
+    return _option("--jobs", _COUNT, "Number of parallel processes.", unset=unset)()
 
 
 jobs_option = jobs_option_of("1")
-_SAMPLING_TOP_K = "Cut both models to their k most likely tokens; 0 keeps all."
-_SAMPLING_TOP_P = "Then cut both to their top-p nucleus; 1 keeps all."
-_SAMPLING_MIN_P = "Then keep tokens at least so likely, as a share of the likeliest; 0 keeps all."
+_SAMPLING_TOP_K = "Truncate both models to their k most likely tokens; 0 keeps all."
+_SAMPLING_TOP_P = "Then truncate both models to their top-p nucleus; 1 keeps all."
+_SAMPLING_MIN_P = "Then keep tokens with p >= min-p times the largest p; 0 keeps all."
 _top_k_of_both = _option(
     "--sampling-top-k", click.IntRange(0), _SAMPLING_TOP_K, 0, callback=_or_none(0)
 )
 
 
 def sampling_options_of(top_k: int, top_p: float) -> Decorator:
-    """Add the cuts of both models for `Sampling`, with defaults."""
+    """Add the truncation of both models for `Sampling`, with defaults."""
     return several(
         _top_k_of_both(top_k),
         _option("--sampling-top-p", float, _SAMPLING_TOP_P)(top_p),
@@ -369,47 +370,48 @@ def sampling_options_of(top_k: int, top_p: float) -> Decorator:
 
 
 sampling_options = sampling_options_of(0, 1.0)
-"""The cuts of both models: the distribution that is decoded from, for `Sampling`."""
+"""Truncation of both models for `Sampling`: the distributions used in decoding."""
 served_options = several(
     _top_k_of_both(0),
     _option("--sampling-top-p", float, _SAMPLING_TOP_P, callback=_or_none(1.0))(1.0),
     _option("--sampling-min-p", float, _SAMPLING_MIN_P, callback=_or_none(0.0))(0.0),
     click.option(
-        "--whole-draft", is_flag=True, help="Cut the target alone by the --sampling- options."
+        "--whole-draft", is_flag=True, help="Apply the --sampling- options only to the target."
     ),
 )
-"""The same for rows of captures, None for what cuts nothing."""
+"""The same for rows of captures; values that do not truncate become None."""
 
 
 def draft_temperature_option(kind: Any = float) -> Decorator:
-    """Add ``--draft-temperature``, None where it is that of both."""
-    help = "Temperature of the draft alone."
-    return _option("--draft-temperature", kind, help, unset="that of both")()
+    """Add ``--draft-temperature``; None means the temperature of the target."""
+    help = "Temperature of the draft."
+    return _option("--draft-temperature", kind, help, unset="same as --temperature")()
 
 
-def _there(_: click.Context, __: click.Parameter, value: Any) -> Any:
-    """Look for an engine before any work."""
+def _check_engine(_: click.Context, __: click.Parameter, value: Any) -> Any:
+    """Import graph-tool if it was chosen, so that a missing engine fails before any work."""
     if value and "graph-tool" in value:
         graph_tool.load()
     return value
 
 
 def engine_option(multiple: bool = False) -> Decorator:
-    """Add ``--engine``, passed as a name or None, or as a tuple where it may be repeated."""
-    help = "Who finds the maximum flows of max-flow and slackness."
+    """Add ``--engine``, passed as a name or None, or as a tuple if `multiple`."""
+    help = "Library that computes the maximum flows of max-flow and slackness."
     kind = click.Choice(list(FLOW_ENGINES))
-    return _option("--engine", kind, help, unset="ortools", multiple=multiple, callback=_there)()
+    return _option(
+        "--engine", kind, help, unset="ortools", multiple=multiple, callback=_check_engine
+    )()
 
 
 def vocab_size_option(default: int | None, least: int = 1) -> Decorator:
-    """Add ``--vocab-size``, at least `least`."""
-    return _option("--vocab-size", click.IntRange(least), "Tokens of made-up distributions.")(
-        default
-    )
+    """Add ``--vocab-size`` with the minimum `least`."""
+    kind = click.IntRange(least)
+    return _option("--vocab-size", kind, "Vocabulary size of synthetic distributions.")(default)
 
 
 def row_options(top_k: int = 0) -> Decorator:
-    """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
+    """Add the parameters of `Capture.distributions`."""
     return several(
         top_k_option(top_k),
         top_p_option(),

@@ -1,4 +1,4 @@
-"""What foreign code started ends with it, a process in a session of its own too (on Linux)."""
+"""Kill the processes that user code started, including those in their own session (on Linux)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CHILD_SUBREAPER = 36
-"""Option of `prctl`: processes below this one whose parents end become its children."""
+"""Option of `prctl`: orphaned descendants become children of this process."""
 
-MOST_ROUNDS = 100
-"""Generations of processes that start others while they are ended."""
+MAX_ROUNDS = 100
+"""Maximum number of passes over processes that start further processes while being killed."""
 
 
 @contextmanager
-def ended_with_their_parents() -> Iterator[None]:
-    """End all processes that were left to this one in the meantime, and those that they leave.
+def kill_orphans() -> Iterator[None]:
+    """Kill all processes orphaned in this context, and the orphans that they leave.
 
-    Elsewhere than on Linux no process is told of those that its children leave: there, what made
-    itself a session of its own goes on.
+    Only Linux reassigns orphans to an ancestor.  On other systems a process that started its own
+    session keeps running.
     """
     if sys.platform != "linux":
         yield
@@ -33,7 +33,7 @@ def ended_with_their_parents() -> Iterator[None]:
     try:
         yield
     finally:
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             left = _children() - before
             for process in left:
                 with suppress(ProcessLookupError, ChildProcessError):
@@ -47,7 +47,7 @@ def ended_with_their_parents() -> Iterator[None]:
 def _children() -> set[int]:
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended by now
+        with suppress(OSError):  # The process may have exited.
             state_and_parent = (folder / "stat").read_text().rpartition(")")[2].split()
             if int(state_and_parent[1]) == os.getpid():
                 found.add(int(folder.name))

@@ -1,7 +1,7 @@
-"""What the commands share on the way out: console, progress, files written whole, errors.
+"""Console, progress bars, atomic file writing and error messages of all commands.
 
-Names of models, notes and file names come from others.  Whatever is printed goes through `clean`,
-and nothing is read as markup, so that they appear as they are and steer no terminal.
+Names of models, notes and file names are untrusted.  All printed text goes through `clean` and is
+never parsed as markup, so that it cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from otlp.data.whole_file import whole_file
 from otlp.errors import clean
 
 FORMAT = 1
-"""Version of what `write_result` writes; see docs/schemas/otlp.json."""
+"""Version of the JSON format of `write_result`; see docs/schemas/otlp.json."""
 
-ENDLESS = 1_000_000
-"""Columns of a pipe or a file, where nothing is wrapped."""
+UNLIMITED_WIDTH = 1_000_000
+"""Width in columns of a pipe or a file, so that no line is wrapped."""
 
 
 class PlainConsole(Console):
-    """Prints strings as they are: no markup, no emoji codes, no control characters."""
+    """Console that prints strings without markup, emoji codes and control characters."""
 
     collected: list[Any] | None = None
     """The printed objects while `collected` runs; None otherwise."""
 
     @property  # type: ignore[misc]
     def size(self) -> ConsoleDimensions:
-        """Nothing is wrapped or cut where no terminal is, whatever `COLUMNS` says."""
+        """Size of the terminal; unlimited width without a terminal, even if `COLUMNS` is set."""
         found = super().size
         seen = self.is_terminal and self.collected is None
-        return found if seen else found._replace(width=ENDLESS)
+        return found if seen else found._replace(width=UNLIMITED_WIDTH)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print, or collect what would be printed."""
+        """Print the objects, or append them to `collected`."""
         if self.collected is None:
             super().print(*objects, **options)
         else:
             self.collected += objects
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Every string that is printed, in a table too, passes here."""
+        """Render a string; rich calls this for all printed strings, including table cells."""
         return super().render_str(clean(text), **{**options, "markup": False, "emoji": False})
 
     def on_broken_pipe(self) -> None:
-        """Let the error out of `print`, where rich ends the process with status 1."""
+        """Raise BrokenPipeError from `print`: rich would exit with status 1."""
         raise BrokenPipeError
 
 
@@ -73,7 +73,7 @@ console = PlainConsole(highlight=False)
 
 @contextmanager
 def collected() -> Iterator[list[str | list[list[str]]]]:
-    """Collect what `console` would print: text, and tables as rows of cells, the heads first."""
+    """Collect the output of `console`: text, and tables as rows of cells with the header first."""
     found: list[str | list[list[str]]] = []
     console.collected = []
     try:
@@ -88,17 +88,17 @@ def collected() -> Iterator[list[str | list[list[str]]]]:
         console.collected = None
 
 
-PATIENCE = 20.0
-"""Seconds that a command may be silent where no bar is seen."""
+PROGRESS_INTERVAL = 20.0
+"""Seconds between two progress lines if standard error is not a terminal."""
 
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """Show a bar with the time that is left, on standard error.
+    """Show a progress bar with the remaining time on standard error.
 
-    Where that is no terminal, what is being done is printed in a line every `PATIENCE` seconds.
-    Yields a function that is called once a step, with the words to show from then on, if any, or
-    with those and how much is done.  Without a total the bar shows the time that has passed.
+    If standard error is not a terminal, print a line every `PROGRESS_INTERVAL` seconds.  Yields a
+    function ``step(words="", done=None)`` to call once per step: `words` replaces the label, `done`
+    sets the amount done.  Without a total the bar shows the elapsed time.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -112,13 +112,13 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
         *columns, console=errors, transient=True, disable=not errors.is_terminal, expand=True
     ) as bar:
         task = bar.add_task(label, total=total)
-        began = said = perf_counter()
+        start = printed = perf_counter()
 
         def step(words: str = "", done: float | None = None) -> None:
-            nonlocal said
-            if not errors.is_terminal and (now := perf_counter()) - said > PATIENCE:
-                said = now
-                warn(f"{label}: {words or 'going on'} ({now - began:.0f} s so far)")
+            nonlocal printed
+            if not errors.is_terminal and (now := perf_counter()) > printed + PROGRESS_INTERVAL:
+                printed = now
+                warn(f"{label}: {words or 'running'} ({now - start:.0f} s so far)")
             advance = 1 if done is None else None
             bar.update(task, advance=advance, completed=done, description=clean(words) or None)
 
@@ -126,7 +126,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
 
 
 def table(first: str, *others: str, **options: Any) -> Table:
-    """An empty table: the first column is for names, the others are for numbers."""
+    """Make an empty table: a first column for names, the others for numbers."""
     made = Table(**{"box": None, "pad_edge": False, **options})
     made.add_column(first, no_wrap=True)
     for heading in others:
@@ -135,14 +135,13 @@ def table(first: str, *others: str, **options: Any) -> Table:
 
 
 def show(made: Table) -> None:
-    """Print a table; what is too wide for the terminal comes in parts, one below the other.
+    """Print a table; split a table wider than the terminal into parts, one below the other.
 
-    The title comes before them; each has the first column of the table, and as many others as
-    there is room for.
+    The title is printed once.  Each part has the first column and as many others as fit.
     """
     if made.title:
         console.print(made.title)
-    room, endless = console.width, console.options.update(width=ENDLESS)
+    room, endless = console.width, console.options.update(width=UNLIMITED_WIDTH)
     shown = [0]
     for place in range(1, len(made.columns)):
         wider = _part(made, [*shown, place])
@@ -165,7 +164,7 @@ def _part(made: Table, places: list[int]) -> Table:
 
 
 def facts(title: str, content: Mapping[str, str]) -> None:
-    """Print names and what is to be said of each; nothing is said of what is empty."""
+    """Print a title and a table of names and values; empty values are skipped."""
     made = Table(box=None, pad_edge=False, show_header=False)
     made.add_column(style="bold", no_wrap=True)
     made.add_column()
@@ -177,7 +176,7 @@ def facts(title: str, content: Mapping[str, str]) -> None:
 
 
 def note(text: str) -> None:
-    """Print what is to be known beside a table."""
+    """Print a note below a table."""
     console.print(text, style="dim")
 
 
@@ -186,29 +185,29 @@ def warn(message: str) -> None:
     click.echo(f"otlp: {clean(message)}", err=True)
 
 
-class NotDone(click.ClickException):
-    """A command does not come to its end; the message says why in one line."""
+class CommandError(click.ClickException):
+    """A command failed; the message is one line."""
 
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print that line."""
+        """Print the message."""
         warn(self.message)
 
 
 def fail(message: str) -> NoReturn:
-    """End a command with one line on standard error and status 2.
+    """End a command with one line on standard error and exit status 2.
 
     Raises
     ------
-    NotDone
-        `otlp.cli.ending` ends the process.
+    CommandError
+        Always; `otlp.cli.exit_status` exits the process.
     """
-    raise NotDone(message)
+    raise CommandError(message)
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file, in folders made for it: all of it or none; see `whole_file`."""
+    """Write a file atomically with `write`, and create its folders; see `whole_file`."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as temporary:
@@ -218,13 +217,13 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write JSON, whole or not at all; what is not finite becomes null."""
+    """Write JSON atomically; numbers that are not finite become null."""
     text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda temporary: temporary.write_bytes(text.encode()))
 
 
 def write_result(path: Path | None, command: str, content: Mapping[str, Any]) -> None:
-    """Write what a command found, as docs/schemas/otlp.json says; nothing without a path."""
+    """Write the result of a command as in docs/schemas/otlp.json; skip if `path` is None."""
     if path is not None:
         head = {"command": command, "format": FORMAT, "otlp": __version__}
         write_json(path, {**head, **content})

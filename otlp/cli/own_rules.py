@@ -1,4 +1,4 @@
-"""Rules of a user's file beside the solvers: audited first, then measured on the same rows."""
+"""Rules of user files: audited first, then measured on the same rows as the solvers."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from otlp.problem import Problem
 from otlp.studies.points import LOSSY, PRECISION, SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid
 
-LEAST_TINY = 5
-"""Tokens of the problem that a rule is audited on, or more for many drafts."""
+MIN_TOKENS = 5
+"""Minimum vocabulary size of the problem on which a rule is audited."""
 
 
-def tiny(n: int) -> int:
-    """Tokens enough for n different drafts, and some to spare."""
-    return max(LEAST_TINY, n + 2)
+def audit_size(n: int) -> int:
+    """Return the vocabulary size of the audited problem, enough for n distinct drafts."""
+    return max(MIN_TOKENS, n + 2)
 
 
-def made_up(setting: SweepSetting) -> Problem:
-    """The problem that a rule is audited on under a setting."""
-    p, q = np.random.default_rng(0).dirichlet(np.ones(tiny(setting.n)), size=2)
+def synthetic_problem(setting: SweepSetting) -> Problem:
+    """Return the synthetic problem on which a rule is audited for a setting."""
+    p, q = np.random.default_rng(0).dirichlet(np.ones(audit_size(setting.n)), size=2)
     return Problem(p, make_scheme(setting.scheme, q, setting.n))
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was found of a rule at a setting.
+    """Audit and sampled acceptance of a rule at a setting.
 
     Attributes
     ----------
     setting : SweepSetting
     found : SampledAcceptance
-        On the rows; NaN if the rule failed.
+        Acceptance on the rows; NaN if the rule failed.
     reason : str
-        What is against the rule; empty where nothing is.
+        Why the rule failed, is not proved lossless or deviates on the rows; empty otherwise.
     audited : AuditReport or None
-        On the problem of `made_up`; None if the rule failed.
+        Audit on `synthetic_problem`; None if the rule failed.
     """
 
     setting: SweepSetting
@@ -57,28 +57,28 @@ class Measured:
     audited: AuditReport | None = None
 
     @property
-    def said(self) -> str:
-        """What is against the rule, or what was proved of it."""
-        return self.reason or f"LOSSLESS on {tiny(self.setting.n)} made-up tokens"
+    def verdict(self) -> str:
+        """The reason, or the verdict of the audit."""
+        return self.reason or f"LOSSLESS on {audit_size(self.setting.n)} synthetic tokens"
 
     def records(self, rule: str, source: RowSource) -> list[dict[str, Any]]:
-        """What was found of the rule on each row, for `write_result`."""
+        """Return a record of the rule per row, for `write_result`."""
         found, setting = self.found, self.setting
         same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
-        # what was proved of made-up tokens is no guarantee on these rows
-        same |= {"guarantee": "", "reason": self.said}
+        # A proof on synthetic tokens is not a guarantee on these rows.
+        same |= {"guarantee": "", "reason": self.verdict}
         return [
             {"row": row, **same, **_acceptance(mean, error)}
             for row, mean, error in zip(source.numbers, found.each, found.each_error, strict=True)
         ]
 
     def point(self, rule: str, source: RowSource) -> SweepPoint:
-        """The mean of the rule over the rows."""
+        """Return the mean acceptance of the rule over the rows."""
         passages, found = np.asarray(source.passages), self.found
         return SweepPoint.of(self.setting, rule, found.each, self.reason, passages, found.error)
 
     def timing(self, rule: str) -> dict[str, Any]:
-        """Seconds a call and mean acceptance of the rule."""
+        """Return seconds per call and mean acceptance of the rule."""
         found, known = self.found, self.found.draws > 0
         return {
             "rule": rule,
@@ -87,31 +87,31 @@ class Measured:
             "seconds": found.seconds if known else None,
             "acceptance": float(found.each.mean()) if known else None,
             "acceptance_half_width": found.error if known else None,
-            "reason": self.said,
+            "reason": self.verdict,
         }
 
 
 def measure_own(
     rule: str, source: RowSource, grid: Grid, report: Callable[[str, int], None]
 ) -> Iterator[Measured]:
-    """Audit a rule under each setting, and sample its acceptance on the rows.
+    """Audit a rule under each setting and sample its acceptance on the rows.
 
     Parameters
     ----------
     rule : str
-        FILE.py:FUNCTION, called as `otlp.audit` calls it, in a process of its own.
+        FILE.py:FUNCTION, called as in `otlp.audit`, in a separate process.
     source : RowSource
     grid : Grid
-        Its time limit is that of the draws of a setting, where the interval stays wide.
+        Its time limit bounds the sampling of a setting whose interval stays wide.
     report : callable
-        Called with words, and with how many settings are done.
+        Called with a label and the number of finished settings.
     """
     for done, setting in enumerate(grid.settings, 1):
         limit = grid.time_limit * (1 + len(source.numbers))
         work = partial(_audit_and_sample, rule, source, grid, setting)
         try:
-            audited, found = run_in_child(work, limit, lambda *told: None)
-            yield Measured(setting, found, _reason(audited, found, tiny(setting.n)), audited)
+            audited, found = run_in_child(work, limit, lambda *_: None)
+            yield Measured(setting, found, _reason(audited, found, audit_size(setting.n)), audited)
         except ChildError as error:
             unknown = np.full((len(source.numbers), 2), math.nan)
             none = np.zeros(len(unknown), np.bool_)
@@ -131,10 +131,10 @@ def _acceptance(mean: float, error: float) -> dict[str, Any]:
 def _audit_and_sample(
     rule: str, source: RowSource, grid: Grid, setting: SweepSetting, progress: Callable[..., None]
 ) -> tuple[AuditReport, SampledAcceptance]:
-    """The audit of a rule, and its sampled acceptance on each row."""
-    sys.stdout = sys.stderr  # what a rule prints is no part of the table
+    """Audit a rule and sample its acceptance on each row."""
+    sys.stdout = sys.stderr  # Keep output of the rule out of the table.
     function = load_function(rule, "--rules")
-    small, rng = made_up(setting), np.random.default_rng(1)
+    small, rng = synthetic_problem(setting), np.random.default_rng(1)
     report = audit(function, small.target, small.drafts)
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
@@ -151,15 +151,15 @@ def _audit_and_sample(
 
 
 def _reason(report: AuditReport, found: SampledAcceptance, tokens: int) -> str:
-    """What is against a rule; empty where it was proved lossless, and does as well on the rows."""
+    """Return why a rule is not proved lossless or deviates on the rows; empty if neither."""
     if report.passed and found.deviating.any():
         return (
-            f"{LOSSY} on {np.count_nonzero(found.deviating)} of the rows: its outputs do not "
-            f"follow the target there (G-test, false-alarm rate {RATE:g})"
+            f"{LOSSY} on {np.count_nonzero(found.deviating)} of the rows: the outputs do not "
+            f"follow the target (G-test, false-alarm rate {RATE:g})"
         )
     if report.method != "sampling" and report.passed:
         return ""
     if report.passed:
-        return f"no proof that it is lossless, it was sampled: {report.why_sampled}"
+        return f"not proved lossless, only sampled: {report.why_sampled}"
     wrong = next(iter(report.failures), f"total variation {report.total_variation:.3g}")
-    return f"{LOSSY} on {tokens} made-up tokens ({report.verdict.name}): {wrong}"
+    return f"{LOSSY} on {tokens} synthetic tokens ({report.verdict.name}): {wrong}"

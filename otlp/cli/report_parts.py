@@ -1,4 +1,4 @@
-"""The commands that a report runs, one a question, and the folder that keeps their results."""
+"""Commands that a report runs, and the folder with their results."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from otlp.report.results import Result
 from otlp.studies.compare import COUPLED, LIKELIEST
 
 COUNTS = "1,2,4,8"
-"""Numbers of drafts at one place."""
+"""Numbers of drafts at one position."""
 
 BUDGETS = "8,16,32"
-"""Drafted tokens a round."""
+"""Numbers of draft tokens per round."""
 
 RULES = f"recursive-rejection,k-seq,{COUPLED},{LIKELIEST}"
 
@@ -38,7 +38,7 @@ TIMED = "martingale,k-seq,recursive-rejection"
 
 
 NOT_CUT = {"sampling_top_k": 0, "sampling_top_p": 1.0, "sampling_min_p": 0.0}
-"""Values of options that cut nothing."""
+"""Values of options that do not truncate."""
 
 
 @dataclass(frozen=True)
@@ -48,52 +48,52 @@ class Part:
     Attributes
     ----------
     words : tuple of str
-        The words after ``otlp``.
+        Words after ``otlp``.
     files : mapping of str to str
-        Options that name files, and the endings of these, beside ``--json``.
-    unsaid : tuple of str
-        Options that do not change the results.  The page does not show them.
+        Options for output files besides ``--json``, and their file extensions.
+    hidden : tuple of str
+        Options that do not change the results; not shown on the page.
     """
 
     words: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    unsaid: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
-        """The command as a shell takes it."""
+        """The shell command."""
         return shlex.join(("otlp", *self.words))
 
 
 JSON, FIGURE = {"--json": ".json"}, {"--figure": ".svg"}
 
 
-def words_of(asked: Mapping[str, Any], *names: str) -> tuple[str, ...]:
-    """Write options as a shell takes them, without those that are None or cut nothing."""
-    chosen = {name: asked[name] for name in names or asked}
+def words_of(settings: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """Return options as shell words, without those that are None or do not truncate."""
+    chosen = {name: settings[name] for name in names or settings}
     kept = {n: v for n, v in chosen.items() if v is not None and v != NOT_CUT.get(n)}
     return tuple(w for n, v in kept.items() for w in (f"--{n.replace('_', '-')}", str(v)))
 
 
 def parts_of(
-    file: CaptureFile, models: Models | None, text_temperature: float, asked: Mapping[str, Any]
+    file: CaptureFile, models: Models | None, text_temperature: float, settings: Mapping[str, Any]
 ) -> dict[str, Part]:
-    """List the commands about one pair of models, by the question that each answers.
+    """Return the commands for one pair of models, by name of the result.
 
     Parameters
     ----------
     file : CaptureFile
     models : Models or None
-        The models that the capture is of, if they can be run.
+        Models of the capture, if available.
     text_temperature : float
-        The temperature that the text of the capture was written at.
-    asked : mapping
-        The options of ``otlp report``, by name.
+        Temperature at which the text of the capture was generated.
+    settings : mapping
+        Options of ``otlp report``, by name.
     """
-    served = words_of(asked, "temperature", *SAMPLING)
-    costs = words_of(asked, "draft_cost", "node_cost")
-    jobs = ("--jobs", str(asked["jobs"] or os.cpu_count() or 1))
-    name, spread = file.words, ("--rows", str(asked["rows"]))
+    served = words_of(settings, "temperature", *SAMPLING)
+    costs = words_of(settings, "draft_cost", "node_cost")
+    jobs = ("--jobs", str(settings["jobs"] or os.cpu_count() or 1))
+    name, spread = file.words, ("--rows", str(settings["rows"]))
     swept = ("sweep", *name, *spread, "--n", COUNTS, "--rules", RULES)
     kept = {**FIGURE, "--journal": ".jsonl"}
     found = {
@@ -105,7 +105,7 @@ def parts_of(
         found["whole_draft"] = Part((*swept, *served, "--whole-draft"), kept, jobs)
     text = () if text_temperature == 1.0 else ("--temperature", str(text_temperature))
     gathered = {**FIGURE, "--statistics": ".statistics.json"}
-    if models is not None or file.path is not None:  # without FILE it is about another pair
+    if models is not None or file.path is not None:  # `lab design` without FILE uses other models.
         source = name if models is None else models.words
         found["round"] = Part(
             ("lab", "design", *source, "--nodes", BUDGETS, *text, *costs), gathered
@@ -113,19 +113,19 @@ def parts_of(
     timed = ("bench", *name, "--top-k", "0", "--n", COUNTS, "--solvers", TIMED)
     found["verification"] = Part(timed, FIGURE)
     if models is not None:
-        ways = ("--algorithms", "block,two-slice", "--paths", "1,2", "--length", "4")
-        found["decoding"] = Part(("decode", *models.words, *text, *ways), {})
+        modes = ("--algorithms", "block,two-slice", "--paths", "1,2", "--length", "4")
+        found["decoding"] = Part(("decode", *models.words, *text, *modes), {})
     return found
 
 
 def run_parts(parts: Mapping[str, Part], folder: Path, stamp: str) -> dict[str, Result]:
-    """Run the commands whose results are not kept yet, and print each command.
+    """Run the commands that have no stored result, and print each command.
 
     Parameters
     ----------
     parts : mapping of str to Part
     folder : Path
-        Keeps what the commands write.
+        Folder for the results.
     stamp : str
         `stamp_of` the data.  Results of other data are not used.
     """
@@ -142,13 +142,13 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
     finished = folder / f"{key}.printed.json"
     needed = [finished, *(path for path in files.values() if path.suffix in (".json", ".svg"))]
     if not all(path.exists() for path in needed):
-        words = [*part.words, *part.unsaid, *(str(w) for pair in files.items() for w in pair)]
+        words = [*part.words, *part.hidden, *(str(w) for pair in files.items() for w in pair)]
         try:
             write_json(finished, run_quietly(words))
         except click.ClickException as error:
             if isinstance(error.__context__, OSError | OutputError | JournalError):
-                raise  # of the disk: nothing is wrong with the question
-            # the class of an error is of use to programmers alone
+                raise  # The disk failed, not the command.
+            # Readers of the page do not need the class of the error.
             return Result(part.command, reason=re.sub(r"^\w+Error: ", "", error.format_message()))
     content, printed = (json.loads(path.read_bytes()) for path in (files["--json"], finished))
     figure = files["--figure"].read_text(encoding="utf-8") if "--figure" in files else ""
@@ -156,7 +156,7 @@ def _result(part: Part, folder: Path, stamp: str) -> Result:
 
 
 def stamp_of(*sources: str | Path | None) -> str:
-    """Hash the contents of files, the words that name no file, and the code of otlp."""
+    """Hash the contents of files, words that are not files, and the code of otlp."""
     stamp = sha256(_code().encode())
     for source in sources:
         path = Path(source or "")
@@ -169,7 +169,7 @@ def stamp_of(*sources: str | Path | None) -> str:
 
 @cache
 def _code() -> str:
-    """Hash the sources of otlp and of the laboratory, where these are installed."""
+    """Hash the sources of otlp and otlp_lab, if installed."""
     stamp = sha256()
     for spec in map(find_spec, ("otlp", "otlp_lab")):
         for folder in (spec and spec.submodule_search_locations) or ():
@@ -179,7 +179,7 @@ def _code() -> str:
 
 
 def clear(folder: Path) -> None:
-    """Remove what was kept, and the folder if nothing else is in it."""
+    """Remove stored results, and the folder if it is then empty."""
     with suppress(OSError):
         for path in folder.iterdir():
             if re.fullmatch(r"\.?([0-9a-f]{12}|capture)(\.\w+)*\.(json|jsonl|svg)", path.name):
@@ -188,12 +188,12 @@ def clear(folder: Path) -> None:
 
 
 def run_quietly(words: Sequence[str]) -> list[str | list[list[str]]]:
-    """Run a command of otlp in this process, and return what it would print.
+    """Run a command of otlp in this process and return its printed output.
 
     Raises
     ------
     click.ClickException
-        If the command refuses its words, or does not come to its end.
+        If the arguments are invalid or the command fails.
     """
     main = click.get_current_context().find_root().command
     with collected() as printed, main.make_context("otlp", list(words)) as context:

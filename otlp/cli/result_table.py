@@ -1,6 +1,6 @@
-"""Results as a file for a paper: CSV or LaTeX, by the ending.
+"""Result files for papers: CSV or LaTeX, by file extension.
 
-Names are the user's own: no program that reads the file may take them for formulas or commands.
+Names are user input: escape them so that no program reads them as formulas or commands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from otlp.studies.names import short_names
 from otlp.studies.points import SweepPoint, SweepSetting
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What a formula of a spreadsheet may begin with."""
+"""First characters of spreadsheet formulas."""
 
 LATEX = {one: f"\\{one}" for one in "_%&#${}"} | {
     "\\": r"\textbackslash{}",
@@ -28,15 +28,15 @@ LATEX = {one: f"\\{one}" for one in "_%&#${}"} | {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # at the beginning of a line it would be an option of the line's end before
+    "[": "{[}",  # At the start of a line, LaTeX would read it as an argument of the previous \\.
     "]": "{]}",
     "\n": " ",
 }
-"""How LaTeX writes its own signs."""
+"""LaTeX escapes of special characters."""
 
 
 def write_table(path: Path, points: Sequence[SweepPoint]) -> None:
-    """Write a line for each rule at each setting, with its intervals, by the ending of the file."""
+    """Write one line per rule and setting, with intervals, in the format of the extension."""
     best = {point.setting: point for point in points if point.rule == OPTIMUM}
     names = short_names(point.rule for point in points)
     lines = [_line(point, best, names[point.rule]) for point in points if point.rows]
@@ -45,7 +45,7 @@ def write_table(path: Path, points: Sequence[SweepPoint]) -> None:
 
 
 def write_records(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Write flat records with all their fields, by the ending of the file."""
+    """Write flat records with all fields, in the format of the file extension."""
     text = _csv(lines) if path.suffix.lower() != ".tex" else _plain_latex(lines)
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
@@ -82,14 +82,14 @@ def _csv(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Nothing for no number; text that a spreadsheet would take for a formula behind a quote."""
+    """Return "" for NaN, and quote text that a spreadsheet would read as a formula."""
     if isinstance(value, float) and math.isnan(value):
         return ""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 def _latex(lines: Sequence[dict[str, Any]]) -> str:
-    """A tabular of the package booktabs."""
+    """Format a tabular for the package booktabs."""
     rows = [
         (
             *(_escaped(str(line[name])) for name in ("scheme", "rule", "n", "temperature")),
@@ -100,8 +100,8 @@ def _latex(lines: Sequence[dict[str, Any]]) -> str:
         for line in lines
     ]
     heading = ("drafts", "rule", "$n$", "$T$", "$k$", "acceptance", "below the optimum")
-    said = "% 95% intervals over passages; the differences from the optimum are paired\n"
-    return said + _tabular("llrrrrr", heading, rows)
+    comment = "% 95% intervals over passages; differences from the optimum are paired\n"
+    return comment + _tabular("llrrrrr", heading, rows)
 
 
 def _plain_latex(lines: Sequence[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The rows of a capture that a command works on: which they are, and what they leave open."""
+"""The rows of a capture that a command uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otlp.problem import Problem
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """A capture, where it was read from (None: the built-in one), and the numbers of some rows."""
+    """A capture, its path (None: built-in), and row numbers."""
 
     path: str | None
     capture: Capture
@@ -25,30 +25,30 @@ class ChosenRows:
 
     @classmethod
     def spread(cls, file: CaptureFile, most: int | None = None) -> ChosenRows:
-        """Rows drawn from equal stretches of a capture, by default all."""
+        """Choose at most `most` rows, sampled evenly from a capture, by default all."""
         capture = file.open()
         return cls(file.path, capture, spread_rows(len(capture), most or len(capture)))
 
     @classmethod
     def single(cls, file: CaptureFile, row: int) -> ChosenRows:
-        """One row, which may not be there."""
+        """Choose one row, without a check that it exists."""
         return cls(file.path, file.open(), [row])
 
     @property
     def choice(self) -> str:
-        """How they were chosen, in words."""
+        """Description of the choice of rows."""
         return choice_of_rows(len(self.capture), len(self.numbers))
 
     @property
     def title(self) -> str:
-        """The models and the choice."""
+        """Models and choice of rows."""
         synthetic = " (synthetic)" if self.capture.synthetic else ""
         models = f"{self.capture.target_model} / {self.capture.draft_model}{synthetic}"
         return f"{models}, {self.choice}"
 
     @property
     def source(self) -> dict[str, Any]:
-        """Where they come from, for `write_result`."""
+        """Source of the rows, for `write_result`."""
         return {
             "capture": self.path or "built-in",
             "target": self.capture.target_model,
@@ -58,7 +58,7 @@ class ChosenRows:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Where they come from and which they are, for `write_result`."""
+        """Source and numbers of the rows, for `write_result`."""
         return {**self.source, "rows": list(self.numbers), "row_choice": self.choice}
 
     def problem(self, row: int, n: int, *, scheme: str, **cut: Any) -> Problem:
@@ -67,18 +67,18 @@ class ChosenRows:
         return Problem(target, make_scheme(scheme, draft, n))
 
     def truncations(self, **cut: Any) -> list[float]:
-        """What rows leave open, by `Capture.truncation`; `cut` may name a scheme."""
+        """Return `Capture.truncation` of each row; `cut` may contain a scheme."""
         cut.pop("scheme", None)
         return [self.capture.truncation(row, **cut) for row in self.numbers]
 
-    def say_truncations(self, found: Sequence[float]) -> None:
-        """Print what rows of a `TopCapture` leave open; nothing for whole rows."""
+    def print_truncation(self, found: Sequence[float]) -> None:
+        """Print how much a `TopCapture` can underestimate the optimum; nothing for whole rows."""
         if self.capture.kept is not None and found:
             more = f"{max(found):.2g}"
             if len(found) > 1:
                 more = f"{fmean(found):.2g} on average, {more} in one row"
             note(
-                f"The capture keeps the {self.capture.kept} likeliest tokens of a row; drafts are "
-                "of these. Had it kept all, the optimum would be the same, or higher by at most "
-                f"{more}."
+                f"The capture stores the {self.capture.kept:,} most likely tokens of each row, and "
+                f"drafts are limited to them. With all tokens the optimum could be higher by at "
+                f"most {more}."
             )

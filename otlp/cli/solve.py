@@ -1,4 +1,4 @@
-"""``otlp solve``: one row of a capture, and the certificate of its solution."""
+"""``otlp solve``: solve one row of a capture and print the certificate."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import click
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.ending import AnswerIsNo
+from otlp.cli.exit_status import CheckFailed
 from otlp.cli.options import SolverName
 from otlp.cli.output import facts, progress, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
 from otlp.solvers import make_solver
-from otlp.studies.attempt import settled, warm
+from otlp.studies.attempt import warm, without_compiling
 from otlp.studies.benchmark import small_problems
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp solve                                   first row of the built-in capture, n = 2
@@ -37,9 +37,9 @@ Examples:
 @options.n_option(2)
 @options.scheme_option()
 @options.row_options()
-@click.option("--solver", type=SolverName(), default="auto", help="A solver by its name.")
+@click.option("--solver", type=SolverName(), default="auto", help="Name of the solver.")
 @options.engine_option()
-@click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
+@click.option("-o", "--option", "options", multiple=True, help="Solver option, as name=value.")
 @options.json_option("Write the certificate to a file.")
 def command(
     capture: CaptureFile,
@@ -55,7 +55,7 @@ def command(
     options += () if engine is None else (f"engine={engine}",)
     given = dict(map(_parse_option, options))
     if len(given) < len(options):
-        raise click.UsageError(f"of {', '.join(options)} one is given twice")
+        raise click.UsageError(f"each -o option must be given once, got {', '.join(options)}")
     chosen = make_solver(solver, **given)
     single = ChosenRows.single(capture, row)
     instance = single.problem(row, n, **cut)
@@ -63,22 +63,22 @@ def command(
         begun = perf_counter()
         warm(chosen, small_problems(single.capture))
         loaded = perf_counter() - begun
-        solution = settled(lambda: chosen.solve(instance))
+        solution = without_compiling(lambda: chosen.solve(instance))
     solution = replace(solution, timings=replace(solution.timings, load=loaded))
-    asked = {"row": row, "n": n, **cut, "options": list(options)}
-    open_end = single.truncations(**cut)
-    found = {**solution.to_dict(), "truncation": open_end[0]}
-    write_result(json_path, "solve", {**single.source, **asked, **found})
+    inputs = {"row": row, "n": n, **cut, "options": list(options)}
+    truncation = single.truncations(**cut)
+    found = {**solution.to_dict(), "truncation": truncation[0]}
+    write_result(json_path, "solve", {**single.source, **inputs, **found})
     _print(solution)
-    single.say_truncations(open_end)
+    single.print_truncation(truncation)
     if solution.plan is None:
-        raise AnswerIsNo
+        raise CheckFailed
 
 
 def _parse_option(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r} is not of the form name=value", param_hint="-o")
+        raise click.BadParameter(f"option must be name=value, got {text!r}", param_hint="-o")
     for convert in (int, float):
         try:
             return name.replace("-", "_"), convert(value)
@@ -97,7 +97,7 @@ def _print(solution: Solution) -> None:
         "marginal error": f"{solution.marginal_error:.2e} ({solution.marginal_method})",
         "size of H*": "-" if solution.subset is None else f"{solution.subset.sum():,}",
         "time": f"{1e3 * timings.plan:.3f} ms, {1e3 * timings.total:.3f} ms with certificate",
-        "loading": f"{timings.load:.2f} s before that, at a process's first solve",
+        "loading": f"{timings.load:.2f} s beforehand, once per process",
         "message": solution.message,
     }
     facts(f"{solution.solver}: {solution.guarantee.name}", content)

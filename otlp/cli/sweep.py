@@ -1,4 +1,4 @@
-"""``otlp sweep``: rules over settings on many rows, in a journal that goes on where it stopped."""
+"""``otlp sweep``: measure rules over settings on many rows, with a journal to resume from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from otlp.cli import options
-from otlp.cli.acceptances import measure_all, note_points, parted, print_points
+from otlp.cli.acceptances import measure_all, note_points, print_points, split_rules
 from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.result_table import write_table
@@ -24,7 +24,7 @@ from otlp.studies.points import AXES, SweepPoint, varying
 from otlp.studies.sweep import Grid, sweep
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp sweep --n 1,2,4,8 --figure over_n.svg             every row of the built-in capture
@@ -34,7 +34,7 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--synthetic", type=click.IntRange(1), help="So many made-up rows, and no capture.")
+@click.option("--synthetic", type=click.IntRange(1), help="Number of synthetic rows (no FILE).")
 @options.vocab_size_option(4096, LEAST_TOKENS)
 @options.seed_option()
 @options.rows_option(None)
@@ -53,10 +53,10 @@ Examples:
     "--over",
     type=click.Choice([axis.replace("_", "-") for axis in AXES]),
     show_default="the first that varies",
-    help="What columns and lines go over.",
+    help="Axis of table columns and of the figure.",
 )
 @options.json_option("Write means and intervals to a file.")
-@options.figure_option("Draw a line a rule, and how far it is from the optimum.")
+@options.figure_option("Plot each rule and its distance from the optimum.")
 @options.table_option
 def command(
     capture: CaptureFile,
@@ -78,17 +78,15 @@ def command(
 ) -> None:
     """Measure the acceptance of rules on many rows, over n, temperature and top-k.
 
-    Every rule at every combination of the lists, on every row; the optimum and the information
-    bound are measured beside them.  Means have 95% intervals over the
-    passages that the rows are of.
+    Every rule is measured at every combination of the lists, on every row, with the optimum and the
+    information bound.  Means have 95% intervals over the passages of the rows.
 
-    With a journal, a sweep that was interrupted, killed, or met a full disk is gone on with by the
-    same command: no row is lost, and none is done twice.  Of longer lists, with a further n, only
-    what is new is measured.  A rule of yours, FILE.py:FUNCTION, is audited and drawn as in `otlp
-    compare`, and is not in the journal, which is the same to the byte whatever the number of
-    workers.
+    With --journal, the same command resumes a sweep that was interrupted, was killed, or met a full
+    disk: no row is lost or repeated.  With longer lists, such as a further n, only new settings are
+    measured.  The journal is byte-identical for any number of processes.  Your own rules
+    (FILE.py:FUNCTION) are audited and sampled as in `otlp compare`, and are not journaled.
     """
-    solvers, own = parted(rules)
+    solvers, own = split_rules(rules)
     grid = Grid(n, top_k=top_k, rules=solvers, time_limit=time_limit, **same)
     chosen: ChosenRows | None = None
     source: RowSource
@@ -99,9 +97,9 @@ def command(
             chosen.capture.check_top_k(k)
         chosen.capture.check_top_k(grid.sampling_top_k, "sampling_top_k")
     elif capture.path is not None or rows is not None:
-        raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
+        raise click.UsageError("--synthetic replaces the capture: leave out FILE and --rows")
     else:
-        capture.refuse_pairs("--synthetic makes up its rows")
+        capture.refuse_pairs("--synthetic replaces the capture")
         source = SyntheticRows(synthetic, vocab_size, seed)
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
@@ -111,15 +109,15 @@ def command(
             points = sweep(source, grid, journal, progress=step, jobs=jobs)
     except KeyboardInterrupt:
         if journal:
-            console.print(f"{journal} keeps what is done: the same command goes on from there.")
+            console.print(f"Finished rows are in {journal}: run the same command to resume.")
         raise
     points += [one.point(rule, source) for rule, one in measure_all(own, source, grid)]
     axis = over.replace("-", "_") if over else varying(points)
-    made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
+    synthetic_source = {"capture": None, "target": None, "draft": None, "synthetic": True}
     size = chosen.capture.model_vocab_size if chosen else source.vocab_size
     best = {point.setting: point for point in points if point.rule == OPTIMUM}
     content = {
-        **(chosen.source if chosen else made_up),
+        **(chosen.source if chosen else synthetic_source),
         "seed": None if chosen else seed,
         "row_count": len(source.numbers),
         "row_choice": chosen and chosen.choice,
@@ -139,16 +137,16 @@ def command(
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     if len(grid.rules) > 0:
-        console.print("\nBelow the optimum, paired by passages")
+        console.print("\nDistance below the optimum, paired by passages")
         print_points(points, axis, _gap, (OPTIMUM, BOUND))
-    note("\n±: half of a 95% interval, passages being the independent units.")
+    note("\n±: half of a 95% interval over passages, the independent units.")
     if chosen is not None:
-        chosen.say_truncations(_left_open(chosen, grid))
+        chosen.print_truncation(_truncation_errors(chosen, grid))
     note_points(points, time_limit)
 
 
-def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
-    """The most that each row leaves open at a setting; nothing for whole rows."""
+def _truncation_errors(rows: ChosenRows, grid: Grid) -> list[float]:
+    """Return the largest truncation error of each row over the settings; empty for whole rows."""
     widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
     cut: dict[str, Any] = {
         "draft_temperature": grid.draft_temperature,
@@ -158,7 +156,7 @@ def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
     cut |= grid.sampling
     found = []
     for row in rows.numbers if rows.capture.kept else ():
-        with suppress(OTLPError):  # a row that cannot be used has its reason
+        with suppress(OTLPError):  # An unusable row has its own reason in the results.
             found.append(max(rows.capture.truncation(row, t, **cut) for t in grid.temperature))
     return found
 

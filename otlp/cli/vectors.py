@@ -1,36 +1,34 @@
-"""``otlp vectors``: test vectors for verifiers in any language."""
+"""``otlp vectors``: write test vectors for verifiers in any language."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import click
 
 from otlp.cli import options
 from otlp.cli.output import note, show, table, write_result
 from otlp.testing.vectors import make_vectors
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
-  otlp vectors --json vectors.json                 models, laws, answers, mistakes
-  otlp vectors --seed 7 --json vectors.json        others
+  otlp vectors --json vectors.json                 models, laws, answers, mutants
+  otlp vectors --seed 7 --json vectors.json        other random cases
 """
 )
 @options.seed_option()
 @options.json_option("Write the vectors to a file.")
 def command(seed: int, json_path: Path | None) -> None:
-    """Write test vectors: cases of seven rules, right answers, and mistakes that must fail.
+    """Write test vectors: cases of seven rules, correct answers, and mutants that must fail.
 
-    Each case has its models, what the uniform numbers are used for, the exact law of texts, how
-    many drafted tokens are accepted in the mean, and rounds with their answers, as lines of otlp
-    audit --command.  A verifier that takes our numbers must give the same tokens; each mistake has
-    a round that it answers otherwise.
+    Each case contains its models, the use of each uniform random number, the exact law of texts,
+    the mean number of accepted draft tokens, and rounds with answers, as lines of otlp audit
+    --command.  A verifier with the same random numbers must return the same tokens; each mutant
+    (an incorrect rule) answers at least one round differently.
     """
     found = make_vectors(seed)
     write_result(json_path, "vectors", found)
-    made = table("rule", "shape", "accepted", "mistakes", "least total variation")
+    made = table("rule", "shape", "accepted", "mutants", "min total variation")
     for case in found["cases"]:
         apart = [m["total_variation"] for m in case["mutants"] if m["total_variation"] is not None]
         made.add_row(
@@ -42,4 +40,4 @@ def command(seed: int, json_path: Path | None) -> None:
         )
     show(made)
     if json_path is None:
-        note("nothing was written: add --json FILE")
+        note("no file was written: add --json FILE")

@@ -1,1 +1,1 @@
-"""Rows of logits: captures of real models, synthetic rows, and the files that ship with them."""
+"""Captures of logits of real models, synthetic logits, and the built-in capture."""

@@ -1,4 +1,4 @@
-"""What a capture is: pairs of target and draft logits over one vocabulary, and their labels."""
+"""Captures: pairs of target and draft logits over one vocabulary, with labels."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class CaptureRow:
     target_logits, draft_logits : ndarray, shape (V,)
         Logits at temperature 1.
     context : str
-        The text before this step; empty if unknown.
+        Text before this step; empty if unknown.
     position : int
-        How many tokens of the passage come before this step; -1 if unknown.
+        Number of tokens of the passage before this step; -1 if unknown.
     next_token : int
-        The token that the text goes on with; -1 if unknown.
+        Next token of the text; -1 if unknown.
 
     Examples
     --------
@@ -67,54 +67,54 @@ class CaptureRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Capture(ReadOnly):
-    """Pairs of target and draft logits over one vocabulary, and where they come from.
+    """Pairs of target and draft logits over one vocabulary, with labels.
 
     ``len(capture)`` is the number of rows, ``capture[3]`` is a `CaptureRow`, ``capture[10:20]``
-    is a `Capture` of those rows, and iteration goes over the rows.
+    is a `Capture` of these rows, and iteration is over the rows.
 
-    The arrays lie in memory, or in files, from which each row is read when it is asked for: then
-    they are no NumPy arrays, but have a shape, a dtype, rows and slices, and ``numpy.asarray``
-    reads them.  Such a capture takes no memory, whatever its size, and its pickle holds paths.
+    The arrays are in memory, or in files whose rows are read on access.  Arrays in files are not
+    NumPy arrays; they have a shape, a dtype, rows and slices, and ``numpy.asarray`` reads them.  A
+    capture in files uses no memory for its rows, and its pickle contains paths.
 
     Parameters
     ----------
     target_logits, draft_logits : ndarray or torch.Tensor, shape (rows, V)
-        Logits at temperature 1, in natural units (nats), float16, bfloat16, float32 or
-        float64, both alike. Minus infinity masks a token. Tensors may lie on any device, and may
-        require a gradient, which is dropped.
+        Logits at temperature 1, in natural units (nats), in float16, bfloat16, float32 or float64,
+        both in the same precision.  Minus infinity masks a token.  Tensors may be on any device and
+        may require a gradient, which is dropped.
     target_model, draft_model : str
-        The names of the models.
+        Names of the models.
     tokenizer : str
-        The name of the tokenizer, which gives the V token ids their meaning.
+        Name of the tokenizer that defines the V token ids.
     source : str
-        What text the rows come from.
+        Text that the rows are from.
     synthetic : bool
-        True if the logits were made up rather than computed by language models.
+        True if the logits are synthetic, not computed by language models.
     note : str, optional
-        Anything else that a reader should know.
+        Additional information for readers.
     contexts : tuple of str, length rows, optional
-        The text before each row; left out, unknown.
+        Text before each row; by default unknown.
     positions : ndarray of int64, shape (rows,), optional
-        How many tokens of its passage come before each row; -1, or left out, if unknown.
+        Number of tokens of the passage before each row; -1 (default) if unknown.
     next_tokens : ndarray of int64, shape (rows,), optional
-        The token that the text goes on with; -1, or left out, if unknown.
+        Next token of the text; -1 (default) if unknown.
     dtype : str, optional
-        The precision that the logits have and are saved in: ``"float16"``, ``"bfloat16"``,
-        ``"float32"`` or ``"float64"``; left out, that of the arrays. NumPy has no bfloat16, so
-        bfloat16 logits are float32 arrays here whose values bfloat16 can hold.
+        Precision of the logits in memory and in files: ``"float16"``, ``"bfloat16"``, ``"float32"``
+        or ``"float64"``; by default that of the arrays.  NumPy has no bfloat16, so bfloat16 logits
+        are float32 arrays whose values are representable in bfloat16.
 
     Raises
     ------
     InvalidInputError
-        If shapes or precisions do not fit together, if a row has a NaN, plus infinity, or
-        nothing but minus infinity (the message names the row), or if `dtype` does not fit them.
+        If shapes or precisions differ; if a row has a NaN or plus infinity, or only minus infinity
+        (the message names the row); or if `dtype` is not the precision of the arrays.
     TokenOutOfRangeError
         If a next token is not in [-1, V).
 
     Notes
     -----
-    The arrays are not copied where the type allows, and are read-only. Validation is one pass
-    over the logits, O(rows V); what lies in files is validated row by row, when it is read.
+    The arrays are read-only and are not copied if their type allows it.  Validation is one pass
+    over the logits, O(rows V); rows in files are validated one by one when they are read.
 
     Examples
     --------
@@ -141,21 +141,21 @@ class Capture(ReadOnly):
     def __post_init__(self) -> None:
         target = as_rows(self.target_logits, "target_logits")
         draft = as_rows(self.draft_logits, "draft_logits")
-        # A bfloat16 tensor is a float32 array by now.
+        # `as_rows` has converted bfloat16 tensors to float32 arrays.
         given = (
             precision(self.target_logits) or target.dtype.name,
             precision(self.draft_logits) or draft.dtype.name,
         )
         if len(target.shape) != 2 or target.shape != draft.shape or target.shape[1] == 0:
             raise InvalidInputError(
-                f"target_logits has shape {target.shape} and draft_logits {draft.shape}: "
-                "both must be (rows, V) with the same rows and the same V of at least 1"
+                "target_logits and draft_logits must have the same shape (rows, V) with V at "
+                f"least 1, got {target.shape} and {draft.shape}"
             )
         rows, vocab_size = target.shape
         if given[0] != given[1]:
             raise InvalidInputError(
-                f"target_logits is {given[0]} and draft_logits {given[1]}: "
-                "convert one, so that both have one precision"
+                "target_logits and draft_logits must have the same precision, got "
+                f"{given[0]} and {given[1]}; convert one of them"
             )
         dtype = self.dtype or given[0]
         contexts = self.contexts
@@ -163,8 +163,8 @@ class Capture(ReadOnly):
             contexts = tuple(contexts) or ("",) * rows
         if len(contexts) != rows:
             raise InvalidInputError(
-                f"contexts has {len(contexts)} entries for {rows} rows: give one for each row, "
-                "or none at all"
+                f"contexts must have one entry for each of {rows} rows or be left out, got "
+                f"{len(contexts)} entries"
             )
         next_tokens = row_integers(self.next_tokens, rows, "next_tokens")
         if isinstance(next_tokens, np.ndarray):
@@ -182,33 +182,34 @@ class Capture(ReadOnly):
 
     @property
     def vocab_size(self) -> int:
-        """The vocabulary size V."""
+        """Vocabulary size V."""
         return int(self.target_logits.shape[1])
 
     @property
     def model_vocab_size(self) -> int:
-        """The number of tokens of the models: V, without a token that stands for the rest."""
+        """Vocabulary size of the models: V without the rest token of a `TopCapture`."""
         return self.vocab_size - (self.kept is not None)
 
     @property
     def passages(self) -> IntArray:
-        """The passage of each row, shape (rows,).
+        """Passage number of each row, shape (rows,).
 
-        A row goes on with the passage of the row before at the next position, or further on where
-        its context goes on with the text before.  A row of unknown position is alone.
+        A row is in the passage of the previous row if its position is the next one, or if its
+        position is larger and its context starts with the previous context.  A row of unknown
+        position is a passage of its own.
         """
         positions = np.asarray(self.positions)
         apart = np.diff(positions, prepend=-2)
         begins = (apart != 1) | (positions < 0)
         for row in np.flatnonzero((apart[1:] > 1) & (positions[:-1] >= 0)) + 1:
-            # an unfinished character is another, once finished
+            # Strip an incomplete character, which is different in the longer context.
             before = self.contexts[int(row) - 1].rstrip("\ufffd")
             begins[row] = not before or not self.contexts[int(row)].startswith(before)
         found: IntArray = begins.cumsum()
         return found
 
     def __repr__(self) -> str:
-        """Say what the capture is, without its numbers."""
+        """Return the size, the precision and the models of the capture."""
         kind = "synthetic" if self.synthetic else "real"
         return (
             f"{type(self).__name__}({len(self)} {kind} rows, V = {self.vocab_size}, {self.dtype}, "
@@ -228,7 +229,7 @@ class Capture(ReadOnly):
     @overload
     def __getitem__(self, rows: slice) -> Capture: ...
     def __getitem__(self, rows: int | slice) -> CaptureRow | Capture:
-        """Return one row for a number, or a capture of some rows for a slice."""
+        """Return a row for an integer, or a capture for a slice."""
         if isinstance(rows, slice):
             return replace(
                 self,
@@ -264,82 +265,82 @@ class Capture(ReadOnly):
         sampling_min_p: float | None = None,
         whole_draft: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
-        """Turn one row into the target and the draft distribution.
+        """Compute the target and the draft distribution of one row.
 
         Parameters
         ----------
         row : int
-            The row; negative numbers count from the end.
+            Index of the row; negative indices count from the end.
         temperature : float
-            Divides the target's logits, and the draft's too unless `draft_temperature` is given,
-            as in a sampler with one temperature for both models; greater than 0.
+            Temperature of the target, and of the draft unless `draft_temperature` is passed;
+            greater than 0.
         draft_temperature : float, optional
-            Divides the draft's logits instead of `temperature`.
+            Temperature of the draft, default `temperature`.
         top_k : int, optional
-            Keep the k likeliest tokens of the draft: exactly k of them, ties going to the lowest
-            token id. Never touches the target, whose distribution stays what it was.
+            Number of most likely tokens of the draft to keep; ties go to the lowest token id.  The
+            target is not cut.
         top_p : float, optional
-            Keep the smallest set of likeliest tokens of the draft whose mass reaches `top_p`,
-            ties likewise. With `top_k` too, the mass is that after the top-k cut.
+            Keep the smallest set of most likely tokens of the draft whose mass reaches `top_p`;
+            ties go to the lowest token id.  With `top_k`, the mass is that after the top-k cut.
         sampling_top_k, sampling_top_p, sampling_min_p : optional
-            Cut both models as they are served: by top-k, then by top-p, then by min-p.  The draft's
-            own cuts follow.  See `otlp.data.sampling_cuts.SamplingCuts`.
+            Cuts of both models in serving: top-k, then top-p, then min-p.  The cuts `top_k` and
+            `top_p` of the draft follow.  See `otlp.data.sampling_cuts.SamplingCuts`.
         whole_draft : bool
-            Apply these cuts to the target alone.  The draft is cut by `top_k` and `top_p` only.
+            Whether to apply the `sampling_` cuts to the target only.
 
         Returns
         -------
         p, q : ndarray, shape (V,), float64
-            The target's and the draft's probabilities, each summing to one.  Of a `TopCapture`
-            over V + 1 tokens: the draft, cut to the tokens kept before all else, is exact up to the
-            rounding of the logs; the target is exact at temperature 1 and nowhere too large at
-            others, but for the rest, its last entry.
+            Target and draft probabilities, each summing to one.  For a `TopCapture` they are over
+            V + 1 tokens.  Its draft is limited to the stored tokens before all other cuts and is
+            exact up to the rounding of the logs.  Its target is exact at temperature 1; at other
+            temperatures no entry except the last (the rest) is too large.
 
         Raises
         ------
         RowOutOfRangeError
-            If there is no such row.
+            If `row` is out of range.
         InvalidInputError
-            If a temperature is not positive and finite, k is below 1, or `top_p` not in (0, 1];
-            or if the row lies in a file and holds no logits, such as a NaN; or if more tokens are
-            asked for than a `TopCapture` kept.
+            If a temperature is not positive and finite, k is below 1, or `top_p` is not in (0, 1];
+            if a row read from a file is invalid, such as a NaN; or if k exceeds the number of
+            tokens stored in a `TopCapture`.
         CaptureError
-            If the row lies in a file that has changed, or has gone.
+            If the row is in a file that has changed or does not exist any more.
 
         Notes
         -----
-        The softmax is taken in float64 whatever the logits' precision. O(V), and O(V log V) with
-        `top_k` or `top_p`.
+        The softmax is computed in float64 for every precision of the logits.  O(V), and O(V log V)
+        with `top_k` or `top_p`.
         """
         self._check_row(row)
         own = temperature if draft_temperature is None else draft_temperature
         served = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
         both = SamplingCuts() if whole_draft else served
-        p, q, _ = self._known(row, temperature, own, served, (both, SamplingCuts(top_k, top_p)))
+        p, q, _ = self._cut_row(row, temperature, own, served, (both, SamplingCuts(top_k, top_p)))
         return p, q
 
     @property
     def in_files(self) -> bool:
-        """Whether rows are read from files when they are used."""
+        """Whether rows are read from files on access."""
         return not isinstance(self.target_logits, np.ndarray)
 
     @property
     def kept(self) -> int | None:
-        """How many of the largest tokens were kept of each row; None if all were."""
+        """Number of most likely tokens stored per row; None if all tokens are stored."""
         return None
 
     def check_top_k(self, top_k: int | None, name: str = "top_k") -> None:
-        """Refuse a top-k size that the rows cannot give, before any row is used.
+        """Check a top-k size against the number of stored tokens, before any row is used.
 
         Raises
         ------
         InvalidInputError
-            If it is no whole number of at least 1, or larger than what was kept.
+            If `top_k` is not an integer of at least 1, or exceeds the number of stored tokens.
         """
         if top_k is not None and whole_number(top_k, "top-k size") > (self.kept or np.inf):
             raise InvalidInputError(
-                f"{name} is {top_k}: this capture kept the {self.kept} likeliest tokens of each "
-                f"row; use {self.kept} at most, or a capture of whole rows"
+                f"{name} must be at most {self.kept}, the number of tokens per row in this "
+                f"capture, got {top_k}; lower it, or use a capture of whole rows"
             )
 
     @own_float_errors
@@ -355,10 +356,10 @@ class Capture(ReadOnly):
         sampling_min_p: float | None = None,
         whole_draft: bool = False,
     ) -> float:
-        """By how much the row as it was before a cut may be accepted more often.
+        """Return a bound on the acceptance lost because only the top tokens are stored.
 
-        The optimal acceptance of the whole row is at least that of `distributions`, and at most
-        that plus this number, for every draft scheme; see `TopCapture`.
+        The optimal acceptance of the whole row is at least that of `distributions`, and larger by
+        at most this number, for every draft scheme; see `TopCapture`.
 
         Parameters
         ----------
@@ -370,7 +371,8 @@ class Capture(ReadOnly):
         Returns
         -------
         float
-            In [0, 1], up to the rounding of the logs, some 1e-6 / T; 0 for a capture of whole rows.
+            Bound in [0, 1], up to the rounding of the logs, about 1e-6 / T; 0 for a capture of
+            whole rows.
 
         Raises
         ------
@@ -383,20 +385,20 @@ class Capture(ReadOnly):
             return 0.0
         served = SamplingCuts(sampling_top_k, sampling_top_p, sampling_min_p)
         both = SamplingCuts() if whole_draft else served
-        return self._known(row, temperature, own, served, (both, SamplingCuts(top_k, top_p)))[2]
+        return self._cut_row(row, temperature, own, served, (both, SamplingCuts(top_k, top_p)))[2]
 
-    def _known(
+    def _cut_row(
         self,
         row: int,
         temperature: float,
-        own: float,
+        draft_temperature: float,
         served: SamplingCuts,
-        of_draft: tuple[SamplingCuts, SamplingCuts],
+        draft_cuts: tuple[SamplingCuts, SamplingCuts],
     ) -> tuple[FloatArray, FloatArray, float]:
-        """Target, draft (at its own temperature), and how much more the target may have on it."""
+        """Return target, draft (at `draft_temperature`) and the bound of `truncation`."""
         p = self._softmax("target_logits", row, temperature)
-        q = self._softmax("draft_logits", row, own)
-        for cuts in of_draft:
+        q = self._softmax("draft_logits", row, draft_temperature)
+        for cuts in draft_cuts:
             q = cuts.cut(q)
         return served.cut(p), q, 0.0
 
@@ -411,17 +413,17 @@ class Capture(ReadOnly):
         logits = getattr(self, name)[row]
         try:
             return softmax(logits, temperature)
-        except InvalidDistributionError:  # of a row that lies in a file: name it
+        except InvalidDistributionError:  # Name the row of a file in the message.
             check_logits(logits[None], name, lambda _: self._place(row))
             raise
 
     def _place(self, row: int) -> str:
-        """Name a row, and where it lies if that is in a file."""
+        """Return the name of a row, with its file if it is in a file."""
         rows = self.target_logits
         return f"row {row}" + ("" if isinstance(rows, np.ndarray) else f" ({rows.where(row)})")
 
     def _check_row(self, row: int) -> None:
         if not isinstance(row, Integral) or not -len(self) <= row < len(self):
             raise RowOutOfRangeError(
-                f"row {row!r} is out of range: this capture has {len(self)} rows, counted from 0"
+                f"row {row!r} is out of range; this capture has {len(self)} rows, counted from 0"
             )

@@ -1,8 +1,8 @@
-"""A capture in one safetensors file: which tensors and labels it has.
+"""Layout of a capture in a safetensors file: tensors and labels.
 
-Texts before the rows are tensors, so that they need not be read with the header; rows are whole,
-or those of a `TopCapture`.  Of whole rows there is a simpler layout, `SIMPLE`, which is read too:
-its texts are a label, so that any tool can write it.
+The texts before the rows are tensors, so that the header can be read without them.  Rows are whole,
+or those of a `TopCapture`.  For whole rows a simpler layout, `SIMPLE`, can also be read: its texts
+are a label, so that any tool can write it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from otlp.data.capture import LABELS, Capture
 from otlp.data.columns import check_logits
-from otlp.data.pairs import TAKEN
+from otlp.data.pairs import SUPPORTED
 from otlp.data.stored_rows import StoredRows, StoredTexts
 from otlp.data.tensor_file import FileTensor, NewTensor, open_file, read_header, write_tensors
 from otlp.data.top_capture import TopCapture
@@ -39,24 +39,24 @@ TOP = {
 } | NUMBERS
 TEXTS = {"contexts": ("U8",), "context_ends": ("I64",)}
 PIECE = 2**24
-"""Bytes that are written at a time, or one row."""
+"""Maximum number of bytes per write, or one row."""
 
 
 def read_capture_file(path: str, most: int) -> Capture:
-    """Read a capture into memory and check every value; larger than `most` bytes, open it only.
+    """Read and check a capture; if the file is larger than `most` bytes, only open it.
 
-    The file is opened once, so it is one file that is read, even if another takes its name.
+    The file is opened once, so a file that replaces it meanwhile is not read.
 
     Raises
     ------
     CaptureError
-        If the file cannot be read, is truncated, or is no capture.
+        If the file cannot be read, is truncated, or is not a capture.
     """
     with open_file(path) as file:
         start = file.read(9)
         file.seek(0)
         if start and not start.endswith(b"{"):
-            raise CaptureError(f"{path}: no capture, and no other file that is taken; {TAKEN}")
+            raise CaptureError(f"{path}: the type of this file is not supported; {SUPPORTED}")
         metadata, tensors = read_header(path, file)
         _check_layout(path, metadata, tensors)
         size = tensors["positions"].stamp[0]
@@ -66,7 +66,7 @@ def read_capture_file(path: str, most: int) -> Capture:
             content = file.read()
     if content is not None:
         if len(content) != size:
-            raise CaptureError(f"{path}: was cut while it was read; copy or write it again")
+            raise CaptureError(f"{path}: was truncated during reading; copy or write it again")
         tensors = {name: tensor.in_memory(content) for name, tensor in tensors.items()}
     columns: dict[str, Any] = {
         name: StoredRows(range(tensor.shape[0]), tensor)
@@ -75,7 +75,7 @@ def read_capture_file(path: str, most: int) -> Capture:
     }
     contexts: Sequence[str]
     if metadata["format"] == SIMPLE:
-        contexts = _listed(path, metadata["contexts"])
+        contexts = _parse_contexts(path, metadata["contexts"])
     else:
         ends = tensors["context_ends"]
         contexts = StoredTexts(range(ends.shape[0]), ends, tensors["contexts"])
@@ -93,20 +93,20 @@ def read_capture_file(path: str, most: int) -> Capture:
             given[f"{model}_logits"] = TopRows(ids, logprobs, rest, vocab_size)
         return TopCapture(**given)
     except (OTLPError, ValueError) as error:
-        raise _no_capture(path, error) from error
+        raise _invalid_capture(path, error) from error
 
 
 def write(path: Path, parts: Sequence[Capture]) -> None:
-    """Write captures of rows of one kind to a new file, one behind the other, piece by piece.
+    """Concatenate captures of equal type in a new file, piece by piece.
 
-    The labels are those of the first; precisions that differ become float32.
+    The labels are those of the first capture; if the precisions differ, logits become float32.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the file cannot be written.
     InvalidInputError
-        If rows that lie in files are no logits.
+        If a row read from a file is invalid.
     """
     first = parts[0]
     metadata = {label: getattr(first, label) for label in LABELS}
@@ -117,7 +117,7 @@ def write(path: Path, parts: Sequence[Capture]) -> None:
 
 
 def _columns(parts: Sequence[Capture]) -> dict[str, NewTensor]:
-    """The columns of captures, but for the texts."""
+    """Return the columns of captures, except the texts."""
     rows = sum(map(len, parts))
     columns = {
         name: NewTensor("I64", (rows,), _pieces([getattr(part, name) for part in parts]))
@@ -145,12 +145,12 @@ def _columns(parts: Sequence[Capture]) -> dict[str, NewTensor]:
 def _check_layout(
     path: str, metadata: Mapping[str, str], tensors: Mapping[str, FileTensor]
 ) -> None:
-    """Refuse a file whose tensors and labels are not those of a capture."""
+    """Raise CaptureError unless tensors and labels are those of a capture."""
     layout = metadata.get("format")
     if layout not in (SIMPLE, FORMAT):
         raise CaptureError(
-            f"{path}: a safetensors file, but its metadata has format {layout!r} instead of "
-            f"{FORMAT!r} or {SIMPLE!r}; write it with captures.save"
+            f"{path}: format in the metadata of this safetensors file must be {FORMAT!r} or "
+            f"{SIMPLE!r}, got {layout!r}; write it with captures.save"
         )
     top = layout == FORMAT and "target_ids" in tensors
     expected = (TOP if top else WHOLE) | (TEXTS if layout == FORMAT else {})
@@ -160,29 +160,29 @@ def _check_layout(
     absent = sorted((expected.keys() - tensors.keys()) | (labels - metadata.keys()))
     if absent or metadata["synthetic"] not in ("true", "false"):
         missing = ", ".join(absent) or "synthetic, as true or false"
-        raise CaptureError(f"{path}: lacks {missing}; write it with captures.save")
+        raise CaptureError(f"{path}: the file lacks {missing}; write it with captures.save")
     rows = next(iter(tensors["positions"].shape), 0)
     for name, tensor in tensors.items():
         if name not in expected or tensor.kind not in expected[name]:
             raise CaptureError(
-                f"{path}: its tensor {name!r} of type {tensor.kind} is no part of a capture, which "
-                f"has {_described(expected)}; write it with captures.save"
+                f"{path}: tensors must be {_described(expected)}, got {name!r} of type "
+                f"{tensor.kind}; write it with captures.save"
             )
         if name in TEXTS and len(tensor.shape) != 1:
             raise CaptureError(
-                f"{path}: its tensor {name!r} has shape {tensor.shape}: it must have one "
-                "axis; write it with captures.save"
+                f"{path}: tensor {name!r} must have one axis, got shape {tensor.shape}; write it "
+                "with captures.save"
             )
         if name not in TEXTS and tensor.shape != (rows, *tensor.shape[1:]):
             raise CaptureError(
-                f"{path}: its {name} has shape {tensor.shape} and must have "
-                f"{(rows, *tensor.shape[1:])}, as its positions say; write it again"
+                f"{path}: {name} must have shape {(rows, *tensor.shape[1:])}, one row for each of "
+                f"its positions, got {tensor.shape}; write it again"
             )
     kinds = {tensors[name].kind for name in ("target_logits", "draft_logits") if name in tensors}
     if len(kinds) > 1:
         raise CaptureError(
-            f"{path}: target_logits is {tensors['target_logits'].kind} and draft_logits "
-            f"{tensors['draft_logits'].kind}; store both in one precision"
+            f"{path}: target_logits and draft_logits must be stored in one precision, got "
+            f"{tensors['target_logits'].kind} and {tensors['draft_logits'].kind}"
         )
 
 
@@ -190,20 +190,18 @@ def _described(expected: Mapping[str, tuple[str, ...]]) -> str:
     return ", ".join(f"{name} ({' or '.join(kinds)})" for name, kinds in expected.items())
 
 
-def _no_capture(path: str, error: Exception) -> CaptureError:
-    return CaptureError(
-        f"{path}: holds values that are no capture: {error}; capture the rows again"
-    )
+def _invalid_capture(path: str, error: Exception) -> CaptureError:
+    return CaptureError(f"{path}: invalid values in the capture: {error}; capture the rows again")
 
 
-def _listed(path: str, text: str) -> tuple[str, ...]:
-    """The texts of a label."""
+def _parse_contexts(path: str, text: str) -> tuple[str, ...]:
+    """Return the texts in a label of a simple layout."""
     try:
         contexts = json.loads(text)
         if not isinstance(contexts, list) or not all(isinstance(item, str) for item in contexts):
             raise ValueError("contexts must be a JSON list of strings")
     except (ValueError, RecursionError) as error:
-        raise _no_capture(path, error) from error
+        raise _invalid_capture(path, error) from error
     return tuple(contexts)
 
 
@@ -220,7 +218,7 @@ def _texts(parts: Sequence[Capture]) -> dict[str, NewTensor]:
 
 
 def _pieces(columns: Sequence[Any], name: str = "") -> Iterator[npt.NDArray[Any]]:
-    """Pieces of columns; of logits, which have a name, checked where they come from a file."""
+    """Yield pieces of columns; logits from a file, named `name`, are checked."""
     for column in columns:
         step = max(1, PIECE // (math.prod(column.shape[1:]) * column.dtype.itemsize))
         for start in range(0, column.shape[0], step):
@@ -232,7 +230,7 @@ def _pieces(columns: Sequence[Any], name: str = "") -> Iterator[npt.NDArray[Any]
 
 
 def _ids(columns: Sequence[TopRows]) -> Iterator[npt.NDArray[Any]]:
-    """Pieces of ids, checked with all else of their rows where these come from a file."""
+    """Yield pieces of ids; rows from a file are checked."""
     for rows in columns:
         start = 0
         for piece in _pieces([rows.ids]):

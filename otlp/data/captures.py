@@ -1,31 +1,31 @@
-"""Captured logits of a target and a draft model: real rows to solve, without running a model.
+"""Captured logits of a target and a draft model, to be solved without running a model.
 
-A capture is one safetensors file of tensors:
+A capture is a safetensors file with the tensors
 
 - ``target_logits``, (rows, V), F16, BF16, F32 or F64: logits of the target at temperature 1
 - ``draft_logits``, (rows, V), the same type: logits of the draft for the same contexts
-- ``positions``, (rows,), I64: tokens before the row in its passage; -1 if unknown
-- ``next_tokens``, (rows,), I64: the token that the text goes on with; -1 if unknown
-- ``contexts``, (bytes,), U8: the texts before the rows, their UTF-8 bytes one behind the other
-- ``context_ends``, (rows,), I64: where each of these texts ends
+- ``positions``, (rows,), I64: number of tokens before the row in its passage; -1 if unknown
+- ``next_tokens``, (rows,), I64: next token of the text; -1 if unknown
+- ``contexts``, (bytes,), U8: concatenated UTF-8 bytes of the texts before the rows
+- ``context_ends``, (rows,), I64: end of each text in ``contexts``
 
-The file's metadata holds ``format`` (``otlp-capture-2``), ``target_model``, ``draft_model``,
-``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``) and ``note``.  With the format
-``otlp-capture-1``, which any tool can write, the texts are a JSON list in the metadata,
+The metadata of the file has the labels ``format`` (``otlp-capture-2``), ``target_model``,
+``draft_model``, ``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``) and ``note``.  In
+the format ``otlp-capture-1``, which any tool can write, the texts are a JSON list in the label
 ``contexts``.
 
-Behind the tensors stand check sums, ``NAME.crc32``, U32, of each row, or of every 4,096 numbers of
-a tensor of one axis, and the label ``crc32`` is that of the other labels.  They are compared when
-rows are read; files of other tools need none.
+The tensors are followed by checksums ``NAME.crc32``, U32, of each row, or of every 4,096 numbers of
+a tensor with one axis; the label ``crc32`` is the checksum of the other labels.  Checksums are
+compared when rows are read; files written by other tools need none.
 
-A capture may be of any size: a large file is opened, and its rows are read when they are used.  For
-captures of the k likeliest tokens only see `otlp.data.top_capture`.
+A capture may have any size: rows of a large file are read on access.  For captures of only the k
+most likely tokens see `otlp.data.top_capture`.
 
 Examples
 --------
 >>> from otlp import captures
 >>> target, draft = captures.builtin().distributions(row=0)
->>> target.shape == draft.shape == (49153,)  # the last stands for all tokens that were not kept
+>>> target.shape == draft.shape == (49153,)  # the last entry is the mass of all other tokens
 True
 """
 
@@ -55,34 +55,34 @@ __all__ = [
 ]
 
 IN_MEMORY = 2**28
-"""Bytes; a larger file stays where it is, and its rows are read when they are used."""
+"""Maximum number of bytes of a file read into memory; rows of a larger file are read on access."""
 
 
 def load(path: str | os.PathLike[str]) -> Capture:
-    """Read a capture, or open a large one.
+    """Read a capture, or open a large capture.
 
     Parameters
     ----------
     path : path-like
-        A file that `save` wrote, or that has the layout above.
+        A file written by `save`, or with the layout described in this module.
 
     Returns
     -------
     Capture
-        Every value as it was stored.  A file of up to 256 MiB is read, and each value is checked.
-        Of a larger one the header alone is read and checked; each row is read when it is used, and
-        checked then.  A `TopCapture` if that is what was saved.
+        The stored values.  A file of up to 256 MiB is read into memory and checked.  For a larger
+        file only the header is read and checked; each row is read and checked on access.  A
+        `TopCapture` if one was saved.
 
     Raises
     ------
     CaptureError
-        If the file is missing, unreadable, truncated, no safetensors file, no capture, or holds
-        values that a `Capture` refuses. The message names the file, the trouble and the way out.
+        If the file is missing, unreadable, truncated, not a safetensors file, not a capture, or has
+        values that `Capture` refuses.  The message names the file, the problem and a remedy.
 
     Notes
     -----
-    It is opened once, so it is one file that is read, even if another takes its name
-    meanwhile; a row of a file that was opened and has changed since is refused.
+    The file is opened once, so a file that replaces it meanwhile is not read.  Reading a row of an
+    opened file that has changed since raises `CaptureError`.
 
     Examples
     --------
@@ -97,21 +97,21 @@ def load(path: str | os.PathLike[str]) -> Capture:
 
 
 def save(capture: Capture, path: str | os.PathLike[str]) -> None:
-    """Write a capture, all of it or nothing.
+    """Write a capture to a file, atomically.
 
     Parameters
     ----------
     capture : Capture
-        What to write; its logits are stored in the precision `capture.dtype`.
+        The capture; its logits are stored in the precision `capture.dtype`.
     path : path-like
-        The file to write or replace; its folder must exist.
+        File to write or replace; its folder must exist.
 
     Raises
     ------
     CaptureError
-        If the file cannot be written. What was at `path` is then still there, unchanged.
+        If the file cannot be written.  An existing file at `path` is then unchanged.
     InvalidInputError
-        If `capture` is no capture, or a row that is read from a file holds no logits.
+        If `capture` is not a `Capture`, or a row read from a file is invalid.
 
     Notes
     -----
@@ -127,20 +127,20 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
     ['ten.safetensors']
     """
     if not isinstance(capture, Capture):
-        raise InvalidInputError(f"capture is a {type(capture).__name__}: it must be a Capture")
+        raise InvalidInputError(f"capture must be a Capture, got {type(capture).__name__}")
     name = _name(path)
     with writing_to(name), whole_file(name) as temporary:
         capture_file.write(temporary, [capture])
 
 
 def builtin() -> Capture:
-    """Read the capture that comes with the library.
+    """Read the built-in capture of the library.
 
     Returns
     -------
     Capture
-        A `TopCapture` of SmolLM2-135M-Instruct and a draft distilled for it, at places far apart
-        of texts that the target wrote; its `source` and `note` say more.
+        A `TopCapture` of SmolLM2-135M-Instruct and a draft model distilled for it, at distant
+        positions of texts generated by the target; see its `source` and `note`.
 
     Raises
     ------
@@ -164,5 +164,5 @@ def _name(path: str | os.PathLike[str]) -> str:
     except (TypeError, ValueError):
         name = ""
     if not name or "\0" in name:
-        raise CaptureError(f"path is {path!r:.200}: it must be the path of a file")
+        raise CaptureError(f"path must be the path of a file, got {path!r:.200}")
     return os.path.abspath(name)

@@ -1,4 +1,4 @@
-"""What the columns of a capture may hold: logits, positions and next tokens."""
+"""Types and checks of the columns of a capture: logits, positions and next tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
 LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32] | npt.NDArray[np.float64]
-"""Logits in memory: bfloat16 is read as float32.
+"""Array of logits in memory; bfloat16 is converted to float32.
 
 Examples
 --------
@@ -25,7 +25,7 @@ Examples
 """
 
 LazyArray: TypeAlias = StoredRows | TopRows
-"""Serves as an array of logits, and becomes one where it is asked for; ``np.asarray`` reads it."""
+"""Logits with a shape, a dtype, rows and slices, read into an array by ``np.asarray``."""
 
 UNKNOWN = -1
 MEMORY_TYPES: dict[str, type[np.floating[Any]]] = {
@@ -37,45 +37,45 @@ MEMORY_TYPES: dict[str, type[np.floating[Any]]] = {
 
 
 def check_logits(logits: LogitArray, name: str, place: Callable[[int], str]) -> None:
-    """Refuse rows without a finite logit, or with a NaN or plus infinity.
+    """Check that each row has a finite logit, no NaN and no plus infinity.
 
     Raises
     ------
     InvalidInputError
-        Naming the first by `place`.
+        If a row is invalid; the message names the first such row by `place`.
     """
     peaks = logits.max(axis=1)
     for row in np.flatnonzero(~np.isfinite(peaks))[:1]:
-        found = "nothing but -inf" if peaks[row] == -np.inf else str(peaks[row])
+        found = "only -inf" if peaks[row] == -np.inf else str(peaks[row])
         raise InvalidInputError(
-            f"{name} {place(int(row))} holds {found}: a row needs a finite logit and may hold "
-            "-inf, but no NaN or +inf; drop the row or mask the token with -inf"
+            f"{name} {place(int(row))} must have a finite logit and no NaN or +inf, got {found}; "
+            "drop the row, or mask the token with -inf"
         )
 
 
 def check_next_tokens(tokens: IntArray, vocab_size: int, place: Callable[[int], str]) -> None:
-    """Refuse what is neither a token id nor -1, naming the first by `place`."""
+    """Raise TokenOutOfRangeError unless all entries are token ids or -1; name it by `place`."""
     for row in np.flatnonzero((tokens < UNKNOWN) | (tokens >= vocab_size))[:1]:
         raise TokenOutOfRangeError(
-            f"{place(int(row))} is {tokens[row]}: a token id is in [0, {vocab_size}), "
-            "or -1 if the next token is unknown"
+            f"{place(int(row))} must be a token id in [0, {vocab_size}), or -1 if the next token "
+            f"is unknown, got {tokens[row]}"
         )
 
 
 def as_rows(values: Any, name: str) -> npt.NDArray[Any] | LazyArray:
-    """An array, in memory or in files, of what a user gives."""
+    """Return the values as an array in memory or in files."""
     return values if isinstance(values, LazyArray) else as_array(values, name)
 
 
 def row_integers(values: npt.ArrayLike | StoredRows, rows: int, name: str) -> IntArray | StoredRows:
-    """An integer for each row, shape (rows,), -1 where none is given."""
+    """Return one integer per row, shape (rows,); -1 if no values are passed."""
     numbers = values if isinstance(values, StoredRows) else np.asarray(values)
     if numbers.shape == (0,):
         numbers = np.full(rows, UNKNOWN, dtype=np.int64)
     if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"{name} has shape {numbers.shape} and type {numbers.dtype}: it must hold one integer "
-            f"for each of {rows} rows, or nothing at all"
+            f"{name} must have one integer for each of {rows} rows or be left out, got shape "
+            f"{numbers.shape} and type {numbers.dtype}"
         )
     if isinstance(numbers, StoredRows):
         return numbers
@@ -83,16 +83,16 @@ def row_integers(values: npt.ArrayLike | StoredRows, rows: int, name: str) -> In
 
 
 def as_logits(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> LogitArray | LazyArray:
-    """Logits of a precision, each row checked that lies in memory."""
-    # A bfloat16 is the upper half of a float32, so nothing is lost. NumPy itself has no such type:
-    # the arrays come from other libraries that add it.
+    """Return logits in the precision `dtype`; rows in memory are checked."""
+    # bfloat16 is the upper half of float32, so the conversion is exact.  NumPy has no bfloat16, but
+    # other libraries add it.
     logits: Any = given
     if isinstance(given, np.ndarray) and given.dtype.name == "bfloat16":
         logits = given.astype(np.float32)
     if dtype not in MEMORY_TYPES or logits.dtype != MEMORY_TYPES[dtype]:
         raise InvalidInputError(
-            f"{name} holds {given.dtype} and dtype is {dtype!r}: a capture is float16, "
-            "bfloat16 (in float32 arrays), float32 or float64; convert the logits, for example by "
+            f"{name} must be float16, bfloat16 (in float32 arrays), float32 or float64, equal to "
+            f"dtype, got {given.dtype} and dtype {dtype!r}; convert the logits, for example with "
             "logits.astype(numpy.float32)"
         )
     if isinstance(given, LazyArray):
@@ -100,14 +100,14 @@ def as_logits(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> Log
     check_logits(logits, name, "row {}".format)
     if dtype == "bfloat16" and np.any(logits.view(np.uint32) & np.uint32(0xFFFF)):
         raise InvalidInputError(
-            f"{name} holds values that bfloat16 would round: leave dtype out to keep them in "
+            f"{name} must have values representable in bfloat16; leave dtype out to keep them in "
             "float32, or round them first"
         )
     return _read_only(logits)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # A view, so that the caller's own array stays writable.
+    # Return a view, so that the array of the caller stays writable.
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Pairs p and q of a user's own: files of NumPy and tables of text, as captures."""
+"""Captures from files with pairs of p and q: NumPy files and CSV tables."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ NAMES = (
     ("target_probs", "draft_probs"),
     ("target_logits", "draft_logits"),
 )
-"""Arrays of an .npz file, and headings of a table, by which the two are known."""
+"""Names of the target and the draft in .npz files and in headings of tables."""
 
-TAKEN = (
-    "taken are captures (.safetensors, of otlp.captures.save or `otlp capture`), and pairs of p "
-    "and q: .npz with arrays p and q, (V,) or (rows, V), as of numpy.savez('mine.npz', p=p, q=q), "
-    ".npy of shape (2, V) or (rows, 2, V), .csv with a column each"
+SUPPORTED = (
+    "use a capture (.safetensors, from otlp.captures.save or `otlp capture`), or pairs of p and q: "
+    ".npz with arrays p and q, (V,) or (rows, V), as from numpy.savez('mine.npz', p=p, q=q), "
+    ".npy of shape (2, V) or (rows, 2, V), .csv with columns p and q"
 )
 
 ROUNDING = 1e-3
-"""How far the sum of a column of text may be off one, since its digits are few."""
+"""Largest deviation from 1 of the sum of a column of a table, which is rounded to few digits."""
 
 WHOLE, DECIMAL_COMMA = re.compile(r"[+-]?\d+"), re.compile(r"(^|[^\d.])[+-]?\d*,\d")
-"""A whole number, and a number with a decimal comma, in a table of text."""
+"""Patterns of an integer and of a number with a decimal comma in a table."""
 
 MOST_PADDING = 1e-3
-"""Probability of the tokens beyond the shorter vocabulary, up to which they are padding."""
+"""Largest probability of the tokens beyond the shorter vocabulary that counts as padding."""
 
 
 def from_arrays(
@@ -51,29 +51,30 @@ def from_arrays(
     source: str = "arrays",
     padded: bool = False,
 ) -> Capture:
-    """A capture of distributions, or of logits, in float64.
+    """Return a capture of distributions or logits, in float64.
 
     Parameters
     ----------
     p, q : array_like, shape (V,) or (rows, V)
-        Of the target and of the draft.
+        Distributions or logits of the target and the draft.
     values : {"probabilities", "logits"}
+        Type of p and q.
     source : str
-        What they come from.
+        Name of the origin of p and q, used as label and in messages.
     padded : bool
-        Whether the vocabularies may have different sizes, as models do whose embeddings are padded
-        to a round number: tokens beyond the shorter one have probability 0 in both.
+        Whether p and q may have different vocabulary sizes, as models with padded embeddings do;
+        tokens beyond the shorter vocabulary then get probability 0 in both.
 
     Returns
     -------
     Capture
-        ``capture.distributions(row)`` are the rows of p and q again, to a rounding.
+        ``capture.distributions(row)`` returns the rows of p and q, up to rounding.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        If the shapes do not fit together, or a row is no distribution, or what is cut is no
-        padding, or logits are of one token.
+        If the shapes differ, a row is not a distribution, tokens beyond the shorter vocabulary are
+        too likely to be padding, or logits have only one token.
 
     Examples
     --------
@@ -88,22 +89,23 @@ def from_arrays(
     if len(set(sizes.values())) > 1:
         if not padded:
             raise InvalidInputError(
-                f"{source}: p has {sizes['p']} tokens and q {sizes['q']}: if the longer one is "
-                "padded, pass --pad-vocabulary, by which tokens beyond the shorter one have "
-                "probability 0 in both"
+                f"{source}: p and q must have the same number of tokens, got {sizes['p']} and "
+                f"{sizes['q']}; if the longer vocabulary is padded, pass --pad-vocabulary, which "
+                "sets tokens beyond the shorter vocabulary to probability 0 in both"
             )
         longer = max(sizes, key=sizes.__getitem__)
         cut = float(laws[longer][:, least:].sum(axis=1).max())
         note = (
-            f"Tokens from {least} on are taken to have probability 0 in both models; in {longer} "
-            f"they had up to {cut:.3g} in a row."
+            f"Tokens from {least} on are assumed to have probability 0 in both models; in {longer} "
+            f"their total probability was up to {cut:.3g} per row."
         )
         laws = {name: _unpadded(law, least, name, source) for name, law in laws.items()}
     if len(laws["p"]) != len(laws["q"]):
         raise InvalidInputError(
-            f"{source}: p has {len(laws['p'])} rows and q {len(laws['q'])}: give as many of both"
+            f"{source}: p and q must have the same number of rows, got {len(laws['p'])} and "
+            f"{len(laws['q'])}"
         )
-    with np.errstate(divide="ignore"):  # of tokens of probability 0
+    with np.errstate(divide="ignore"):  # The logarithm of 0 is -inf.
         logits = {name: np.log(law) for name, law in laws.items()}
     return Capture(
         target_logits=logits["p"],
@@ -118,34 +120,34 @@ def from_arrays(
 
 
 def read_pairs(path: str, values: Values = "probabilities", padded: bool = False) -> Capture:
-    """Read pairs of a file, by its ending.
+    """Read pairs of p and q from a file of type .npz, .npy or .csv.
 
     Raises
     ------
     CaptureError
-        If the file cannot be read, or does not hold a pair, or may be read in two ways; the
-        message says what is taken.
+        If the file cannot be read, has no pair, or is ambiguous; the message lists the supported
+        files.
     InvalidInputError
-        As of `from_arrays`.
+        As raised by `from_arrays`.
     """
     try:
         p, q, named = READERS[Path(path).suffix.lower()](path, values)
-    except Exception as error:  # of damaged archives, readers raise what they like
+    except Exception as error:  # Readers raise many types of errors for damaged archives.
         reason = str(error) or type(error).__name__
-        raise CaptureError(f"{path}: no pairs of p and q ({reason}); {TAKEN}") from None
+        raise CaptureError(f"{path}: has no pairs of p and q ({reason}); {SUPPORTED}") from None
     if values == "logits" and named[0].endswith("_probs"):
-        raise CaptureError(f"{path}: {' and '.join(named)} are no logits: leave out --logits")
+        raise CaptureError(f"{path}: {' and '.join(named)} are not logits; leave out --logits")
     kind: Values = "logits" if named == NAMES[-1] else values
     if kind == "probabilities" and path.lower().endswith(".csv"):
-        with np.errstate(all="ignore"):  # what is no distribution is refused below
+        with np.errstate(all="ignore"):  # Invalid distributions are refused below.
             p, q = (
                 np.where(abs(one.sum() - 1.0) < ROUNDING, one / one.sum(), one) for one in (p, q)
             )
     try:
         found = from_arrays(p, q, kind, source=path, padded=padded)
     except InvalidInputError as error:
-        said = str(error).removeprefix(f"{path}: ")
-        raise type(error)(f"{path}: {said}") from None
+        message = str(error).removeprefix(f"{path}: ")
+        raise type(error)(f"{path}: {message}") from None
     rows = "1 row" if len(found) == 1 else f"{len(found):,} rows"
     one, other = (f"'{name}'" if name.isidentifier() else name for name in named)
     read = f"{path}: {rows} of {found.vocab_size:,} tokens, {kind}; p is {one}, q {other}."
@@ -153,7 +155,7 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
 
 
 Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any], tuple[str, str]]
-"""Arrays p and q, and what each is in the file."""
+"""Arrays p and q, and the name of each in the file."""
 
 
 def _npz(path: str, values: Values) -> Pair:
@@ -166,20 +168,20 @@ def _by_name(found: Mapping[str, npt.NDArray[Any]]) -> Pair:
         if one in found and other in found:
             return found[one], found[other], (one, other)
     known = ", ".join(f"{one} and {other}" for one, other in NAMES)
-    raise ValueError(f"it has {', '.join(found) or 'nothing'}, and not {known}")
+    raise ValueError(f"arrays must be named {known}, got {', '.join(found) or 'none'}")
 
 
 def _npy(path: str, values: Values) -> Pair:
     found = np.load(path, allow_pickle=False)
     if found.ndim not in (2, 3) or found.shape[-2] != 2:
-        raise ValueError(f"its shape is {found.shape}")
+        raise ValueError(f"shape must be (2, V) or (rows, 2, V), got {found.shape}")
     if found.shape[:2] == (2, 2) and not np.array_equal(found, np.swapaxes(found, 0, 1)):
-        raise ValueError(f"its shape {found.shape} may be read in two ways")
-    return found[..., 0, :], found[..., 1, :], ("its first array", "its second")
+        raise ValueError(f"shape {found.shape} is ambiguous: rows first, or p and q first")
+    return found[..., 0, :], found[..., 1, :], ("the first array", "the second array")
 
 
 def _csv(path: str, values: Values) -> Pair:
-    """A line a token, with or without headings."""
+    """Read a table with one line per token, with or without headings."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         lines = [line for line in file.read().splitlines() if line.strip()]
     first = lines[0].lstrip("# ") if lines else ""
@@ -187,7 +189,7 @@ def _csv(path: str, values: Values) -> Pair:
     words = [word.strip().lower() for word in next(csv.reader([first], delimiter=mark), [])]
     headed = any(word.isidentifier() and word not in ("nan", "inf") for word in words)
     if len(lines) <= headed:
-        raise ValueError("it has no numbers")
+        raise ValueError("the table has no numbers")
     numbers = lines[headed:]
     try:
         table = np.loadtxt(numbers, delimiter=mark, comments=None, quotechar='"', ndmin=2)
@@ -196,42 +198,43 @@ def _csv(path: str, values: Values) -> Pair:
     if headed:
         if len(words) != table.shape[1] or len(set(words)) < len(words):
             raise ValueError(
-                f"its {table.shape[1]} columns have the headings {', '.join(words)}: each column "
-                f"must have one of its own{_decimal_commas(numbers, mark)}"
+                f"each of {table.shape[1]} columns must have its own heading, got "
+                f"{', '.join(words)}{_decimal_commas(numbers, mark)}"
             )
         return _by_name(dict(zip(words, table.T, strict=True)))
     if table.shape[1] != 2:
         raise ValueError(
-            f"it has {table.shape[1]} columns, and must have two, or headings"
+            f"a table without headings must have two columns, got {table.shape[1]}"
             f"{_decimal_commas(numbers, mark)}"
         )
     _check_unheaded(first, words, table, values)
-    return table[:, 0], table[:, 1], ("its first column", "its second")
+    return table[:, 0], table[:, 1], ("the first column", "the second column")
 
 
 def _cause(words: list[str], lines: list[str], mark: str) -> str:
-    """Why a table is no table of numbers, where that can be seen."""
+    """Return the reason why a table cannot be parsed as numbers, or an empty text."""
     if "" in words and all(WHOLE.fullmatch(word) for word in words if word):
-        return f"its first line, {mark.join(words)}, may be headings: write p,q in place of it"
+        return f"the first line, {mark.join(words)}, may be headings; replace it by p,q"
     if mark != "," and any(DECIMAL_COMMA.search(line) for line in lines):
-        return "its numbers have decimal commas: write points"
+        return "the numbers have decimal commas; write points"
     if mark == "," and all(len(line.split()) > 1 and "," not in line for line in lines):
-        return "its columns stand between spaces: write commas"
+        return "the columns are separated by spaces; write commas"
     return ""
 
 
 def _decimal_commas(lines: list[str], mark: str) -> str:
-    """What else there may be too many columns for."""
+    """Return a hint on decimal commas, if they may be the reason for too many columns."""
     whole = mark == "," and all("." not in line for line in lines)
-    return "; where its numbers have decimal commas, write points" if whole else ""
+    return "; if the numbers have decimal commas, write points" if whole else ""
 
 
 def _check_unheaded(first: str, words: list[str], table: FloatArray, values: Values) -> None:
-    """Refuse what may be headings, line numbers or halves of numbers, if no sum tells.
+    """Check a table without headings, unless both columns sum to one.
 
     Raises
     ------
     ValueError
+        If the first line may be headings, or a column may number the lines.
     """
     numbered = table[0].tolist() in ([0.0, 1.0], [1.0, 2.0])
     sums = np.abs(table.sum(axis=0) - 1.0)
@@ -239,30 +242,28 @@ def _check_unheaded(first: str, words: list[str], table: FloatArray, values: Val
         return
     if numbered or (values == "logits" and all(WHOLE.fullmatch(word) for word in words)):
         raise ValueError(
-            f"its first line, {first.strip()}, may be headings: write p,q above the numbers, in "
-            "place of it or before it"
+            f"the first line, {first.strip()}, may be headings; write a line p,q above the "
+            "numbers, and delete the first line if it is headings"
         )
     for number, column in enumerate(table.T, 1):
         counted = np.arange(len(column)) + column[0]
         if len(column) > 2 and column[0] in (0.0, 1.0) and np.array_equal(column, counted):
-            raise ValueError(
-                f"its column {number} numbers the lines: give the columns headings, p and q"
-            )
+            raise ValueError(f"column {number} numbers the lines; add the headings p and q")
 
 
 READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv}
 
 
 def _rows(given: npt.ArrayLike, name: str, values: Values) -> FloatArray:
-    """Distributions, shape (rows, V)."""
+    """Return distributions of shape (rows, V)."""
     numbers = np.atleast_2d(as_array(given, name))
     if numbers.ndim != 2 or not numbers.size:
-        raise InvalidInputError(f"{name} has shape {numbers.shape}: it must be (V,) or (rows, V)")
+        raise InvalidInputError(f"{name} must have shape (V,) or (rows, V), got {numbers.shape}")
     if values == "logits":
         if numbers.shape[1] == 1:
             raise InvalidInputError(
-                f"{name} has shape {np.shape(given)}: that is {len(numbers)} rows of one token, "
-                f"whose probability is 1 whatever its logit; one row of many tokens is {name}[:, 0]"
+                f"{name} must have at least two tokens, got shape {np.shape(given)}, which is "
+                f"{len(numbers)} rows of one token; for one row of many tokens pass {name}[:, 0]"
             )
         return softmax(np.asarray(numbers, dtype=np.float64))
     try:
@@ -275,8 +276,8 @@ def _unpadded(law: FloatArray, size: int, name: str, source: str) -> FloatArray:
     beyond = float(law[:, size:].sum(axis=1).max())
     if beyond > MOST_PADDING:
         raise InvalidInputError(
-            f"{source}: tokens from {size} on have probability {beyond:.3g} in a row of {name}, "
-            f"more than {MOST_PADDING:g}: that is no padding; these are two vocabularies"
+            f"{source}: tokens from {size} on must have probability at most {MOST_PADDING:g} to "
+            f"count as padding, got {beyond:.3g} in a row of {name}; the vocabularies differ"
         )
     kept: FloatArray = law[:, :size] / law[:, :size].sum(axis=1, keepdims=True)
     return kept

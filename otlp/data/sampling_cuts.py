@@ -1,4 +1,4 @@
-"""How distributions are cut where models are served: top-k, then top-p, then min-p."""
+"""Sampling cuts of served models: top-k, then top-p, then min-p."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ import numpy as np
 from otlp.distribution import FloatArray, min_p, top_k, top_p
 
 SAMPLING = "sampling_top_k", "sampling_top_p", "sampling_min_p"
-"""What `Capture.distributions` and the commands call them."""
+"""Names of the cuts in `Capture.distributions` and in the commands."""
 
 
 @dataclass(frozen=True)
 class SamplingCuts:
-    """Cuts of a distribution after its temperature, in the order of transformers.
+    """Cuts of a distribution after the temperature, in the order of transformers.
 
-    vLLM applies min-p first.  The two orders keep different tokens only where both top-p and min-p
-    cut.
+    vLLM applies min-p first.  The two orders differ only if both top-p and min-p remove tokens.
 
     Parameters
     ----------
     top_k : int, optional
-        Keep so many likeliest tokens.
+        Number of most likely tokens to keep.
     top_p : float, optional
-        Then keep the fewest likeliest tokens whose mass reaches this.
+        Mass of the smallest set of most likely tokens to keep after top-k.
     min_p : float, optional
-        Then keep the tokens that are at least so likely in units of the likeliest.
+        Smallest probability of the tokens to keep after top-p, as a fraction of the largest.
 
     Raises
     ------
     InvalidInputError
-        If k is below 1, top-p not in (0, 1], or min-p not in [0, 1].
+        If k is below 1, top-p is not in (0, 1], or min-p is not in [0, 1].
     """
 
     top_k: int | None = None
@@ -43,11 +42,11 @@ class SamplingCuts:
 
     @property
     def any(self) -> bool:
-        """Whether something is cut."""
+        """Whether at least one cut is active."""
         return self.top_k is not None or self.top_p not in (None, 1.0) or bool(self.min_p)
 
     def cut(self, probabilities: FloatArray) -> FloatArray:
-        """Cut a vector of shape (V,); O(V log V)."""
+        """Return the cut and renormalised probabilities, shape (V,); O(V log V)."""
         found = probabilities
         if self.top_k is not None:
             found = top_k(found, self.top_k)

@@ -1,7 +1,7 @@
-"""A stratified sample of the rows of a capture: one drawn from each of so many equal stretches.
+"""Stratified sampling of rows of a capture: one row drawn from each of equal parts.
 
-Evenly spaced rows would alias with the passages that a capture was written from: of ten passages
-of 32 tokens ten such rows are the ten first tokens.
+Evenly spaced rows would alias with the passages of a capture: for ten passages of 32 tokens, ten
+evenly spaced rows are the ten first tokens.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ SEED = 0
 
 
 def spread_rows(available: int, wanted: int) -> list[int]:
-    """Numbers of at most `wanted` rows, ascending; the same in every call.
+    """Return the ascending indices of at most `wanted` rows, equal in every call.
 
     Parameters
     ----------
     available : int
-        How many rows there are.
+        Number of rows of the capture.
     wanted : int
-        How many to choose; all of them, where there are no more.
+        Number of rows to sample; all rows if the capture has fewer.
 
     Raises
     ------
     InvalidInputError
-        If there are none.
+        If `available` is 0.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def spread_rows(available: int, wanted: int) -> list[int]:
     [0, 1, 2]
     """
     if not available:
-        raise InvalidInputError("the capture has no rows: there is nothing to solve")
+        raise InvalidInputError("the capture must have at least one row, got no rows")
     count = min(available, wanted)
     edges = np.arange(count + 1) * available // count
     drawn: list[int] = np.random.default_rng(SEED).integers(edges[:-1], edges[1:]).tolist()
@@ -46,17 +46,17 @@ def spread_rows(available: int, wanted: int) -> list[int]:
 
 
 def choice_of_rows(available: int, chosen: int) -> str:
-    """How `spread_rows` chose so many rows, in words.
+    """Return a description of the rows sampled by `spread_rows`.
 
     Examples
     --------
     >>> from otlp.data.spread_rows import choice_of_rows
     >>> choice_of_rows(320, 10)
-    '10 of 320 rows, one drawn from each of 10 equal stretches (seed 0)'
+    '10 of 320 rows, one from each of 10 equal parts (seed 0)'
     >>> choice_of_rows(10, 10)
     'all 10 rows'
     """
     if chosen == available:
         return f"all {available:,} rows"
-    stretches = f"one drawn from each of {chosen:,} equal stretches (seed {SEED})"
-    return f"{chosen:,} of {available:,} rows, {stretches}"
+    parts = f"one from each of {chosen:,} equal parts (seed {SEED})"
+    return f"{chosen:,} of {available:,} rows, {parts}"

@@ -1,7 +1,7 @@
-"""Arrays and texts whose rows stay in their file until they are asked for.
+"""Arrays and texts in a file whose rows are read on access.
 
-A column of a capture that lies in a file is a `StoredRows` or a `StoredTexts`: where it lies, and
-which of its rows are meant.  A slice is one too; a pickle holds paths and row numbers, no rows.
+A column of a capture in a file is a `StoredRows` or a `StoredTexts`: a location in the file and a
+range of rows.  A slice has the same type.  A pickle contains paths and row numbers, but no rows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class InFile(Sequence[Row]):
-    """Rows of a file.
+class FileSequence(Sequence[Row]):
+    """A range of rows in a file.
 
     Parameters
     ----------
     picked : range
-        Those that are meant, by their numbers in the file.
+        Numbers of the rows in the file.
     """
 
     picked: range
@@ -42,24 +42,24 @@ class InFile(Sequence[Row]):
     @overload
     def __getitem__(self, rows: slice) -> Self: ...
     def __getitem__(self, rows: int | slice) -> Row | Self:
-        """Return one row for a number, or those of a slice, which reads nothing."""
+        """Return a row for an integer; for a slice return its rows without reading them."""
         if isinstance(rows, slice):
             return replace(self, picked=self.picked[rows])
         return self._read(self._find(rows))
 
     @abstractmethod
     def _read(self, at: int) -> Row:
-        """Read a row by its number in the file."""
+        """Read the row with number `at` in the file."""
 
     def _find(self, row: int) -> int:
         if not isinstance(row, Integral) or not -len(self) <= row < len(self):
-            raise RowOutOfRangeError(f"row {row!r} is out of range: there are {len(self)} rows")
+            raise RowOutOfRangeError(f"row {row!r} is out of range; there are {len(self)} rows")
         return self.picked[int(row)]
 
 
 @dataclass(frozen=True)
-class StoredTexts(InFile[str]):
-    """Texts that stay in their file: their UTF-8 bytes, and where each ends."""
+class StoredTexts(FileSequence[str]):
+    """Texts in a file, stored as UTF-8 bytes and the end of each text."""
 
     ends: FileTensor
     content: FileTensor
@@ -70,27 +70,28 @@ class StoredTexts(InFile[str]):
         Raises
         ------
         CaptureError
-            If it does not lie in the file, or is no text.
+            If the text is outside the stored bytes, or is not valid UTF-8.
         """
         ends = self.ends.rows(max(at - 1, 0), at + 1).tolist()
         start, stop = ends if at else (0, ends[0])
         if not 0 <= start <= stop <= self.content.shape[0]:
             raise CaptureError(
-                f"{self.ends.path}: the context of row {at} is said to lie at {start} to {stop} of "
-                f"{self.content.shape[0]:,} bytes; write the capture again"
+                f"{self.ends.path}: the context of row {at} must be inside the "
+                f"{self.content.shape[0]:,} bytes of contexts, got bytes {start} to {stop}; write "
+                "the capture again"
             )
         try:
             return self.content.rows(start, stop).tobytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise CaptureError(
-                f"{self.ends.path}: the context of row {at} is no text ({error}); write the "
+                f"{self.ends.path}: the context of row {at} must be UTF-8 ({error}); write the "
                 "capture again"
             ) from None
 
 
 @dataclass(frozen=True)
-class StoredRows(InFile[Any]):
-    """Serves as an array, and stays in its file until it is asked for; ``np.asarray`` reads it."""
+class StoredRows(FileSequence[Any]):
+    """An array in a file, with a shape, a dtype, rows and slices; read by ``np.asarray``."""
 
     tensor: FileTensor
 
@@ -101,11 +102,11 @@ class StoredRows(InFile[Any]):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of its numbers."""
+        """Data type of the array."""
         return self.tensor.dtype
 
     def where(self, row: int) -> str:
-        """Say in which file a row lies, and as which row of it."""
+        """Return the file of a row and its number in the file, as text."""
         return f"row {self._find(row)} of {self.tensor.path}"
 
     def __array__(
@@ -115,7 +116,7 @@ class StoredRows(InFile[Any]):
         start = self.picked.start
         if self.picked.step == 1:
             read = np.asarray(self.tensor.rows(start, start + len(self)), dtype)
-            # rows that were read are frozen, and who asks for a copy may write into it
+            # Rows read are read-only, but a copy must be writable.
             return read.copy() if copy else read
         made = np.empty(self.shape, self.dtype if dtype is None else dtype)
         for at in range(len(self)):

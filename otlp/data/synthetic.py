@@ -1,8 +1,8 @@
-"""Made-up logits that look like a language model pair's, for any vocabulary size.
+"""Synthetic logits similar to those of a pair of language models, for any vocabulary size.
 
-For each row the generator first draws what is to come out, the target's entropy and the overlap
-of target and draft, and then solves for the two scales that give it.  So the statistics that
-decide how hard a row is stay the same from V = 1,000 to V = 256,000.
+For each row the generator draws the entropy of the target and the overlap of target and draft, and
+then solves for the two scales that result in this entropy and overlap.  The statistics that
+determine the difficulty of a row therefore do not depend on V, from V = 1,000 to V = 256,000.
 
 Examples
 --------
@@ -25,15 +25,15 @@ from otlp.errors import InvalidInputError
 
 __all__ = ["generate"]
 
-# Both are low + (high - low) u**shape for a uniform u: entropies (in nats) have mean 2,
-# overlaps mean 0.75.
+# Entropies (in nats) and overlaps are low + (high - low) u**shape for a uniform u, with means 2 and
+# 0.75.
 ENTROPY_LOW, ENTROPY_HIGH, ENTROPY_SHAPE = 0.5, 5.0, 2.0
 OVERLAP_LOW, OVERLAP_HIGH, OVERLAP_SHAPE = 0.5, 0.95, 0.8
-# Drafts agree more where the target is sure: the correlation of the normal scores of the two.
+# Correlation of the normal scores of entropy and overlap: drafts agree more if entropy is low.
 CORRELATION = -0.6
-# The spread of the Gaussian around the Zipf line, in units of log rank.
+# Standard deviation of the logits around the Zipf line, in units of log rank.
 TAIL = 0.4
-# How far a context reorders the tokens, against their order of overall frequency.
+# Scale of the reordering of the tokens by a context, relative to the log of their overall rank.
 REORDERING = 3.0
 PRECISION = 1e-4
 # A smaller vocabulary cannot reach the entropies.
@@ -41,7 +41,7 @@ LEAST_TOKENS = 1000
 
 
 MOST_LOGITS = 2**36
-"""Of each model; 256 GiB in float32."""
+"""Maximum number of logits per model (256 GiB in float32)."""
 
 
 def generate(
@@ -57,36 +57,37 @@ def generate(
     Parameters
     ----------
     rows : int
-        The number of rows, at least 1.
+        Number of rows, at least 1.
     vocab_size : int
-        The vocabulary size V, at least 1,000.
+        Vocabulary size V, at least 1,000.
     seed : int
-        Fixes every number; a row depends on the seed and its own number alone.
+        Random seed.  A row depends only on the seed and its number.
     dtype : {"float32", "float16"}
-        The precision of the logits.
+        Precision of the logits.
     first : int
-        The number of the first row: ``generate(4, first=8)`` gives rows 8 to 11.
+        Number of the first row; ``generate(4, first=8)`` returns rows 8 to 11.
 
     Returns
     -------
     Capture
-        With ``synthetic=True``, and "synthetic" in the models' names.
+        A capture with ``synthetic=True`` and "synthetic" in the names of the models.
 
     Raises
     ------
     InvalidInputError
-        If `rows`, `vocab_size`, `seed`, `dtype` or `first` is out of its range.
+        If `rows`, `vocab_size`, `seed`, `dtype` or `first` is out of range.
 
     Notes
     -----
-    The target's logits are minus an exponent times the log of the token's rank (Zipf's law), with
-    Gaussian deviations; the draft's are these plus Gaussian noise.  At temperature 1 the target's
-    entropy is in 0.5 to 5 nats with mean 2, and the overlap of the two distributions, which is the
-    acceptance of one draft, in 0.5 to 0.95 with mean 0.75; it falls as entropy rises.  The ranges
-    are like a large model's with a good draft, and not fitted to one pair.
+    The logits of the target are minus an exponent times the log of the token's rank (Zipf's law),
+    with Gaussian deviations; the logits of the draft are those of the target plus Gaussian noise.
+    At temperature 1 the entropy of the target is in 0.5 to 5 nats with mean 2.  The overlap of the
+    two distributions (the acceptance of one draft) is in 0.5 to 0.95 with mean 0.75 and falls with
+    the entropy.  The ranges are typical of a large model with a good draft model; they are not
+    fitted to one pair.
 
-    About 60 passes of exponentials and a sort a row: O(rows V log V), some 0.04 s a row at
-    V = 32,000.  Memory is that of the result, 8 V bytes a row in float32.
+    Cost per row: about 60 passes of exponentials and one sort, O(V log V), about 0.04 s at
+    V = 32,000.  The memory is that of the result, 8 V bytes per row in float32.
 
     Examples
     --------
@@ -101,15 +102,16 @@ def generate(
     seed = whole_number(seed, "seed", 0)
     first = whole_number(first, "first", 0)
     if not isinstance(dtype, str) or dtype not in ("float32", "float16"):
-        raise InvalidInputError(f"dtype is {dtype!r}: it must be 'float32' or 'float16'")
+        raise InvalidInputError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
     if rows * vocab_size > MOST_LOGITS:
         raise InvalidInputError(
-            f"rows times vocab_size is above {MOST_LOGITS:,}: generate fewer rows at a time"
+            f"rows times vocab_size must be at most {MOST_LOGITS:,}, got {rows * vocab_size:,}; "
+            "generate fewer rows at a time"
         )
     target, draft = np.empty((2, rows, vocab_size), dtype=dtype)
     log_rank = np.log(np.arange(1, vocab_size + 1))
     for row in range(rows):
-        # A generator a row, so that a row does not depend on how many there are.
+        # One generator per row, so that a row does not depend on the number of rows.
         rng = np.random.default_rng([seed, first + row])
         target[row], draft[row] = _row(rng, log_rank)
     which = f", first={first}" if first else ""
@@ -121,7 +123,7 @@ def generate(
         tokenizer=f"synthetic-{vocab_size}",
         source=f"otlp.data.synthetic.generate({rows=}, {vocab_size=}, {seed=}{which})",
         synthetic=True,
-        note="Made up: no language model computed these logits.",
+        note="Synthetic: no language model computed these logits.",
     )
 
 
@@ -143,7 +145,7 @@ def _row(rng: np.random.Generator, log_rank: FloatArray) -> tuple[FloatArray, Fl
 
 
 def _draw_statistics(rng: np.random.Generator) -> tuple[float, float]:
-    """Draw a target entropy, and an overlap that tends to fall as the entropy rises."""
+    """Draw an entropy of the target, and an overlap that is negatively correlated with it."""
     first, second = rng.standard_normal(2)
     second = CORRELATION * first + math.sqrt(1.0 - CORRELATION**2) * second
     u, v = (0.5 * (1.0 + math.erf(score / math.sqrt(2.0))) for score in (first, second))
@@ -152,12 +154,12 @@ def _draw_statistics(rng: np.random.Generator) -> tuple[float, float]:
     return nats, overlap
 
 
-def _root(falling: Callable[[float], float], wanted: float) -> float:
-    """Bisect for the positive root of ``falling(scale) = wanted``; ``falling(0) >= wanted``."""
+def _root(falling: Callable[[float], float], value: float) -> float:
+    """Bisect for the positive root of ``falling(scale) = value``; ``falling(0) >= value``."""
     low, high = 0.0, 1.0
-    while falling(high) > wanted and high < 1e3:
+    while falling(high) > value and high < 1e3:
         low, high = high, 2.0 * high
     while high - low > PRECISION * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if falling(middle) > wanted else (low, middle)
+        low, high = (middle, high) if falling(middle) > value else (low, middle)
     return high

@@ -1,14 +1,14 @@
-"""A safetensors file: its header, checked against its size, and tensors read or written in pieces.
+"""Safetensors files: headers checked against the file size, tensors read and written in pieces.
 
-The safetensors package reads and writes tensors whole, and its arrays for NumPy know no bfloat16.
-Here a tensor is opened by its header alone, its rows are read when they are asked for, and what
-describes it can be pickled.
+The safetensors package reads and writes whole tensors, and its NumPy arrays do not support
+bfloat16.  This module opens a tensor from the header only, reads its rows on access, and its
+descriptions of tensors can be pickled.
 
-What is written here has check sums beside each tensor, a tensor of their own, which are compared
-whenever its rows are read; files of others may have none.
+Files written by this module have a tensor of checksums for each tensor, which are compared whenever
+rows are read; other files may have none.
 
-Rows are read at their place rather than mapped: a map would end the process where a file is cut
-short or a network disk fails, hold a file descriptor as long as a row, and keep what was touched.
+Rows are read, not memory-mapped: a memory map would end the process if the file is truncated or a
+network disk fails, would hold a file descriptor as long as a row, and would keep touched pages.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from otlp.distribution import frozen
 from otlp.errors import CaptureError
 
 MOST_HEADER = 100_000_000
-"""Bytes; the safetensors format allows no more."""
+"""Maximum size of a header in the safetensors format, in bytes."""
 
 NUMBERS = {
     **{"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"},
     **{"I32": "<i4", "I64": "<i8", "U8": "|u1", "U32": "<u4"},
 }
-"""How NumPy calls the types of tensors; of a bfloat16 it takes the bits, half of a float32."""
+"""NumPy types of the tensor types; bfloat16 is read as bits, the upper half of a float32."""
 
 
 CHECKS = ".crc32"
-"""How the tensor of check sums is called, behind the name of the tensor that they are of."""
+"""Suffix of the name of a tensor of checksums."""
 
 LABELS_CHECK = "crc32"
-"""The label that is the check sum of all others."""
+"""Name of the label with the checksum of all other labels."""
 
 NUMBERS_TOGETHER = 4096
-"""Numbers of a tensor of one axis that share a check sum; of others each row has its own."""
+"""Number of entries per checksum of a tensor with one axis; other tensors have one per row."""
 
 
 class NewTensor(NamedTuple):
@@ -60,7 +60,7 @@ class NewTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class FileTensor:
-    """Where a tensor lies.
+    """Location of a tensor in a file.
 
     Attributes
     ----------
@@ -68,14 +68,14 @@ class FileTensor:
     stamp : tuple of int
         Size and modification time of the file when it was opened.
     kind : str
-        A key of `NUMBERS`.
+        Type of the tensor, a key of `NUMBERS`.
     shape : tuple of int
     offset : int
-        Of its first byte in the file.
+        Position of the first byte of the tensor in the file.
     content : bytes, optional
-        Of the whole file, where that was read.
+        Content of the whole file, if it was read.
     checks : FileTensor, optional
-        Check sums of its rows.
+        Checksums of the rows.
     """
 
     path: str
@@ -87,13 +87,13 @@ class FileTensor:
     checks: FileTensor | None = None
 
     def in_memory(self, content: bytes) -> FileTensor:
-        """The same tensor, of the file's content."""
+        """Return the same tensor with the content of the file in memory."""
         checks = self.checks and self.checks.in_memory(content)
         return replace(self, content=content, checks=checks)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the arrays that are read, float32 for bfloat16."""
+        """Data type of the arrays read; float32 for bfloat16."""
         return np.dtype(np.float32 if self.kind == "BF16" else NUMBERS[self.kind])
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -102,24 +102,24 @@ class FileTensor:
         Raises
         ------
         CaptureError
-            If the file has gone, is not the one that was opened, or was damaged.
+            If the file does not exist any more, has changed since it was opened, or is damaged.
         """
         if self.checks is None or start == stop:
             return self._decoded(self._stored(start, stop))
-        together = _together(self.shape)
-        first, last = start // together, -(-stop // together)
-        stored = self._stored(first * together, min(last * together, self.shape[0]))
-        for number, wanted in enumerate(self.checks.rows(first, last).tolist()):
-            if crc32(stored[number * together : (number + 1) * together].data) != wanted:
+        per_check = _rows_per_check(self.shape)
+        first, last = start // per_check, -(-stop // per_check)
+        stored = self._stored(first * per_check, min(last * per_check, self.shape[0]))
+        for number, expected in enumerate(self.checks.rows(first, last).tolist()):
+            if crc32(stored[number * per_check : (number + 1) * per_check].data) != expected:
                 raise CaptureError(
-                    f"{self.path}: row {(first + number) * together} is damaged: its bytes are not "
-                    f"those that were written; copy or write it again, or without {CHECKS} tensors"
+                    f"{self.path}: row {(first + number) * per_check} is damaged: its checksum "
+                    f"differs; copy or write the file again, or without {CHECKS} tensors"
                 )
-        begin = start - first * together
+        begin = start - first * per_check
         return self._decoded(stored[begin : begin + stop - start])
 
     def _stored(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows as they lie in the file."""
+        """Read rows in the type of the file."""
         stored, width = np.dtype(NUMBERS[self.kind]), math.prod(self.shape[1:])
         first, count = self.offset + start * width * stored.itemsize, (stop - start) * width
         shape = (stop - start, *self.shape[1:])
@@ -133,7 +133,7 @@ class FileTensor:
             file.seek(first)
             flat = np.fromfile(file, stored, count)
             if flat.size < count:
-                raise OSError("it ends too early")
+                raise OSError("unexpected end of file")
         return flat.reshape(shape)
 
     def _decoded(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -144,76 +144,77 @@ class FileTensor:
 
 @contextmanager
 def open_file(path: str) -> Iterator[BinaryIO]:
-    """Open an ordinary file, or say why it cannot be read.
+    """Open a regular file for reading.
 
     Raises
     ------
     CaptureError
+        If the file cannot be read.
     """
     try:
-        # a pipe would block, a folder has no bytes
+        # A pipe would block, and a folder has no content.
         if not S_ISREG(os.stat(path).st_mode):
-            raise CaptureError(f"{path}: cannot be read (no ordinary file); give another path")
+            raise CaptureError(f"{path}: cannot be read (not a regular file); pass another path")
         with open(path, "rb") as file:
             yield file
     except FileNotFoundError:
         raise CaptureError(
-            f"{path}: there is no such file; check the path, or write one with captures.save "
+            f"{path}: there is no such file; check the path, or write a file with captures.save "
             "(captures.builtin needs no path)"
         ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, CaptureError):
             raise
         raise CaptureError(
-            f"{path}: cannot be read ({error}); give the path of a readable file"
+            f"{path}: cannot be read ({error}); pass the path of a readable file"
         ) from error
 
 
 def read_header(path: str, file: BinaryIO) -> tuple[dict[str, str], dict[str, FileTensor]]:
-    """Read metadata and tensors, and see that these fill the file to the last byte.
+    """Read metadata and tensor locations, and check that the tensors fill the file.
 
     Raises
     ------
     CaptureError
-        If they do not, or if it is no safetensors file.
+        If the tensors do not fill the file, or the file is not a safetensors file.
     """
     stamp = _stamp(file)
     length = int.from_bytes(file.read(8), "little")
     try:
         if not 0 < length <= min(MOST_HEADER, stamp[0] - 8):
-            raise ValueError(f"{stamp[0]:,} bytes with a header of {length:,}")
+            raise ValueError(f"{stamp[0]:,} bytes with a header of {length:,} bytes")
         found = json.loads(file.read(length))
         metadata = found.pop("__metadata__", {})
         if not all(isinstance(value, str) for value in metadata.values()):
-            raise ValueError("its metadata holds more than text")
+            raise ValueError("metadata must be text")
         end = 8 + length
         tensors = {}
         for name, entry in sorted(found.items(), key=lambda item: item[1]["data_offsets"]):
             kind, shape, (begin, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
             if any(type(number) is not int or number < 0 for number in (*shape, begin, stop)):
-                raise ValueError(f"tensor {name!r} has no sound shape or place")
+                raise ValueError(f"tensor {name!r} has an invalid shape or position")
             itemsize = np.dtype(NUMBERS[kind]).itemsize if kind in NUMBERS else None
             if begin + 8 + length != end or (
                 itemsize is not None and stop - begin != math.prod(shape) * itemsize
             ):
-                raise ValueError(f"tensor {name!r} does not lie where it should")
+                raise ValueError(f"tensor {name!r} is not at the expected position")
             tensors[name] = FileTensor(path, stamp, kind, tuple(shape), end)
             end = 8 + length + stop
         if end != stamp[0]:
-            raise ValueError(f"{end:,} bytes are promised, {stamp[0]:,} are there")
+            raise ValueError(f"expected {end:,} bytes, got {stamp[0]:,}")
         if metadata.pop(LABELS_CHECK, None) not in (None, _labels_check(metadata)):
-            raise ValueError("its labels are not those that were written")
+            raise ValueError("the checksum of the labels differs")
         for name in [name for name in tensors if name.endswith(CHECKS)]:
             checks, own = tensors.pop(name), tensors.get(name.removesuffix(CHECKS))
-            if own is None:  # whoever reads it says what it lacks
+            if own is None:  # The caller reports missing tensors.
                 continue
             if (checks.kind, checks.shape) != ("U32", _checks_shape(own.shape)):
-                raise ValueError(f"the check sums {name!r} are of another shape")
+                raise ValueError(f"the checksums {name!r} have the wrong type or shape")
             tensors[name.removesuffix(CHECKS)] = replace(own, checks=checks)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CaptureError(
-            f"{path}: not a complete safetensors file ({error}); it is truncated or something "
-            "else: copy or write it again"
+            f"{path}: not a complete safetensors file ({error}); the file is truncated or of "
+            "another type, copy or write it again"
         ) from None
     return metadata, tensors
 
@@ -221,19 +222,19 @@ def read_header(path: str, file: BinaryIO) -> tuple[dict[str, str], dict[str, Fi
 def write_tensors(
     path: Path, columns: Mapping[str, NewTensor], metadata: Mapping[str, str]
 ) -> None:
-    """Write a safetensors file, its tensors in the order given, and check sums behind them.
+    """Write a safetensors file with tensors in the order passed, followed by checksums.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the file cannot be written.
     """
     labels = {**metadata, LABELS_CHECK: _labels_check(metadata)}
     checks = {name: np.zeros(_checks_shape(one.shape), np.uint32) for name, one in columns.items()}
-    behind = {name + CHECKS: NewTensor("U32", sums.shape, [sums]) for name, sums in checks.items()}
+    added = {name + CHECKS: NewTensor("U32", sums.shape, [sums]) for name, sums in checks.items()}
     header: dict[str, Any] = {"__metadata__": labels}
     end = 0
-    for name, column in {**columns, **behind}.items():
+    for name, column in {**columns, **added}.items():
         start = end
         end += math.prod(column.shape) * np.dtype(NUMBERS[column.kind]).itemsize
         header[name] = {"dtype": column.kind, "shape": column.shape, "data_offsets": [start, end]}
@@ -245,30 +246,30 @@ def write_tensors(
             rows = 0
             for piece in column.pieces:
                 stored = _encoded(piece, column.kind)
-                _add_checks(checks[name], stored, rows, _together(column.shape))
+                _add_checks(checks[name], stored, rows, _rows_per_check(column.shape))
                 rows += len(stored)
                 file.write(stored.data)
         for sums in checks.values():
             file.write(sums.astype("<u4").data)
 
 
-def _together(shape: tuple[int, ...]) -> int:
-    """Rows that share a check sum."""
+def _rows_per_check(shape: tuple[int, ...]) -> int:
+    """Return the number of rows per checksum."""
     return 1 if len(shape) > 1 else NUMBERS_TOGETHER
 
 
 def _checks_shape(shape: tuple[int, ...]) -> tuple[int]:
-    return (-(-shape[0] // _together(shape)) if shape else 0,)
+    return (-(-shape[0] // _rows_per_check(shape)) if shape else 0,)
 
 
 def _add_checks(
-    checks: npt.NDArray[np.uint32], stored: npt.NDArray[Any], first: int, together: int
+    checks: npt.NDArray[np.uint32], stored: npt.NDArray[Any], first: int, per_check: int
 ) -> None:
-    """Go on with the check sums of the rows from `first` on."""
+    """Update the checksums with the rows from `first` on."""
     start = 0
     while start < len(stored):
-        number = (first + start) // together
-        stop = min(len(stored), (number + 1) * together - first)
+        number = (first + start) // per_check
+        stop = min(len(stored), (number + 1) * per_check - first)
         checks[number] = crc32(stored[start:stop].data, int(checks[number]))
         start = stop
 
@@ -283,7 +284,7 @@ def _stamp(file: BinaryIO) -> tuple[int, int]:
 
 
 def _encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    """Numbers as they lie in a file of this type."""
+    """Convert numbers to the type of the file."""
     if kind == "BF16":
         numbers = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)
     return np.ascontiguousarray(numbers, NUMBERS[kind])

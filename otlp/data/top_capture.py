@@ -1,30 +1,31 @@
-"""The k largest tokens of each row, and the mass of the rest: what serving engines log.
+"""Captures of the k most likely tokens per row and the mass of the rest, as logged by engines.
 
 For each model a row has k token ids, their log-probabilities at temperature 1, and the log of the
-probability of all other tokens together.  Which tokens share the rest, and how, is not known; what
-is known is that none of them is likelier than the least of the k.
+total probability of all other tokens (the rest).  The distribution of the rest over tokens is
+unknown, except that no token of the rest is more likely than the least likely of the k tokens.
 
-The draft of such a row is the draft cut to the tokens that were kept, as by top-k sampling.  The
-target stays over all tokens, with one more, the last, that stands for the rest and is never
-drafted.  What is lost (the optimal acceptance is min over H of p(H) + P(some draft outside H),
-Global Resolution, Eq. 4, and only tokens that can be drafted need be in H):
+The draft of a row is limited to the stored tokens, as by top-k sampling.  The target has one
+additional token, the last, with the mass of the rest, which is never drafted.  The optimal
+acceptance is min over H of p(H) + P(some draft outside H) (Global Resolution, Eq. 4), where H needs
+only tokens that can be drafted.  The loss is therefore:
 
-- Nothing, where temperature is 1 and all tokens that can be drafted are among the k of the target:
-  tokens that are never drafted matter by their total mass alone.
-- A token that can be drafted and is not among the k of the target counts as if the target had
-  nothing there.  It has at most the least of the k, and all of them at most the rest.
-- At another temperature the rest is not known but bounded: it is largest, for temperatures below
-  1, where the fewest tokens share it, and for those above 1 where all do.  It is taken at its
-  largest, so that no token counts more than the target has.
+- Zero, at temperature 1, if all tokens that can be drafted are among the k tokens of the target:
+  tokens that are never drafted matter only by their total mass.
+- A token that can be drafted and is not among the k tokens of the target gets target probability
+  0.  Its true probability is at most that of the least likely of the k tokens, and the total of
+  such tokens is at most the rest.
+- At other temperatures the mass of the rest is unknown but bounded.  It is largest if the fewest
+  tokens share it, for temperatures below 1, and if all tokens share it, for temperatures above 1.
+  The largest mass is used, so that no token gets more than its target probability.
 
-Cut as it is served (see `otlp.data.sampling_cuts`), the target of a row is exact wherever all that
-is kept was captured: by top-k always, by top-p and min-p where the tokens that they keep do not
-depend on how the rest is shared.  Elsewhere only the tokens that are surely kept count as theirs.
+With sampling cuts (see `otlp.data.sampling_cuts`), the target of a row is exact if all tokens kept
+by the cuts are stored: always for top-k, and for top-p and min-p if the kept tokens do not depend
+on the distribution of the rest.  Otherwise only the tokens that are certainly kept have mass.
 
-So the target of such a row is nowhere above that of the whole row, but for the rest token.  The
-optimum grows with each p_i, and by no more than p_i does, which bounds what the whole row can have
-more: `TopCapture.truncation`.  Every plan for such a row is one for the whole row, as lossless and
-as often accepted, once the rest token is drawn as the target has it.
+The target of a row is thus nowhere larger than that of the whole row, except for the rest token.
+The optimum rises with each p_i by at most the increase of p_i, which bounds the optimum of the
+whole row: see `TopCapture.truncation`.  Every plan for the row is a plan for the whole row, equally
+lossless and with the same acceptance, if the rest token is replaced by a draw of the target.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from otlp.distribution import FloatArray, IntArray, softmax
 from otlp.errors import InvalidInputError
 
 RELATIVE, ABSOLUTE = 1e-5, 2 * ROUNDING
-"""By how much the rest may be off: by rounding to float32, and by what an engine's sums are."""
+"""Error bounds of the rest: relative, from rounding to float32, and absolute, from engine sums."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TopCapture(Capture):
-    """A `Capture` of the k likeliest tokens of each row; see the module for what that loses.
+    """A `Capture` of the k most likely tokens of each row; see `truncation` for the loss.
 
-    Its arrays of logits are `TopRows`, and its vocabulary has V + 1 tokens, of which the last
-    stands for all that were not kept.  All else is as in a `Capture`; `keep_top` makes one of a
-    capture, and two `TopRows` of what a serving engine logged.
+    The arrays of logits are `TopRows`, and the vocabulary has V + 1 tokens; the last token has the
+    mass of all tokens that are not stored.  Create a `TopCapture` from a capture with `keep_top`,
+    or from the logs of a serving engine with two `TopRows`.
 
     Examples
     --------
@@ -66,49 +67,49 @@ class TopCapture(Capture):
         target, draft = self.target_logits, self.draft_logits
         if not isinstance(target, TopRows) or not isinstance(draft, TopRows):
             raise InvalidInputError(
-                "target_logits and draft_logits must be TopRows: use keep_top, or a Capture"
+                "target_logits and draft_logits must be TopRows; use keep_top, or a Capture"
             )
         super().__post_init__()
 
     @property
     def in_files(self) -> bool:
-        """Whether rows are read from files when they are used."""
+        """Whether rows are read from files on access."""
         return isinstance(self._top("target_logits").ids, StoredRows)
 
     @property
     def kept(self) -> int:
-        """How many of the largest tokens of the draft were kept of each row."""
+        """Number of most likely tokens of the draft stored per row."""
         return self._top("draft_logits").k
 
-    def _known(
+    def _cut_row(
         self,
         row: int,
         temperature: float,
-        own: float,
+        draft_temperature: float,
         served: SamplingCuts,
-        of_draft: tuple[SamplingCuts, SamplingCuts],
+        draft_cuts: tuple[SamplingCuts, SamplingCuts],
     ) -> tuple[FloatArray, FloatArray, float]:
-        self.check_top_k(of_draft[1].top_k)
+        self.check_top_k(draft_cuts[1].top_k)
         self.check_top_k(served.top_k, "sampling_top_k")
         q = np.zeros(self.vocab_size)
         draft = self._top("draft_logits").row(row)
-        q[draft.ids] = softmax(draft.logs, own)
-        for cuts in of_draft:
+        q[draft.ids] = softmax(draft.logs, draft_temperature)
+        for cuts in draft_cuts:
             q = cuts.cut(q)
         target = self._top("target_logits").row(row)
-        softmax(target.logs, temperature)  # which checks the temperature
-        # relative to the likeliest token, so that no temperature is too low
+        softmax(target.logs, temperature)  # Check the temperature.
+        # Subtract the largest log, so that low temperatures cannot overflow.
         peak = float(target.logs.max())
         least, most = _rest(target, peak, temperature, self.vocab_size - 1 - target.ids.size)
         with np.errstate(over="ignore"):
             logs = (target.logs - peak) / float(temperature)
         if served.any:
             rest = math.exp(least), math.exp(most)
-            return self._served(target.ids, np.exp(logs), *rest, served, q)
-        largest = softmax(np.append(logs, most))  # with the rest at its largest
+            return self._cut_target(target.ids, np.exp(logs), *rest, served, q)
+        largest = softmax(np.append(logs, most))  # The target with the largest rest.
         p = np.zeros(self.vocab_size)
         p[target.ids], p[-1] = largest[:-1], largest[-1]
-        # with the rest at its least, all others are at their likeliest
+        # With the smallest rest, all stored tokens have their largest probability.
         total = float(np.logaddexp(_log_sum(logs), least))
         growth = math.expm1(float(np.logaddexp(_log_sum(logs), most)) - total)
         among = growth * float(p[:-1][q[:-1] > 0.0].sum())
@@ -116,7 +117,7 @@ class TopCapture(Capture):
         beyond = outside * math.exp(min(float(logs.min()), most) - total)
         return p, q, min(float(p[-1]), among + beyond)
 
-    def _served(
+    def _cut_target(
         self,
         ids: IntArray,
         weights: FloatArray,
@@ -125,14 +126,14 @@ class TopCapture(Capture):
         cuts: SamplingCuts,
         q: FloatArray,
     ) -> tuple[FloatArray, FloatArray, float]:
-        """The same for a target that is cut: the tokens surely kept, and the rest at its largest.
+        """Return the same for a cut target: tokens certainly kept, and the largest rest.
 
         Parameters
         ----------
         ids, weights : ndarray, shape (k,)
-            The target's tokens, and their probabilities in units of the likeliest.
+            Stored tokens of the target, and their probabilities relative to the largest.
         least, most : float
-            Bounds on the weight of the tokens that were not captured.
+            Bounds on the total weight of the tokens that are not stored.
         cuts : SamplingCuts
         q : ndarray, shape (V + 1,)
         """
@@ -141,7 +142,7 @@ class TopCapture(Capture):
         sorted_weights = weights[order][: cuts.top_k]
         if cuts.top_k is not None:
             least = most = 0.0
-        # how many are kept: surely, and perhaps
+        # Bounds on the number of stored tokens that are kept.
         sure = maybe = kept.size
         if cuts.top_p is not None and cuts.top_p < 1.0:
             below = np.cumsum(sorted_weights)
@@ -153,7 +154,7 @@ class TopCapture(Capture):
         if cuts.min_p is not None and cuts.min_p > 0.0:
             likely = int((sorted_weights >= cuts.min_p * sorted_weights[0]).sum())
             sure, maybe, least = min(sure, likely), min(maybe, likely), 0.0
-            if likely < kept.size:  # none that was not captured is likelier than the least
+            if likely < kept.size:  # No token of the rest is more likely than a stored token.
                 most = 0.0
         largest = float(sorted_weights[:maybe].sum()) + most
         p = np.zeros(self.vocab_size)
@@ -168,35 +169,35 @@ class TopCapture(Capture):
 
 
 def keep_top(capture: Capture, k: int) -> TopCapture:
-    """Keep the k likeliest tokens of every row, and the mass of the rest.
+    """Reduce a capture to the k most likely tokens of every row and the mass of the rest.
 
     Parameters
     ----------
     capture : Capture
-        Of whole rows, in memory or in files.
+        Capture of whole rows, in memory or in files.
     k : int
-        How many tokens of target and draft, at least 1; all, if there are fewer.  Ties go to the
-        lowest token id.
+        Number of tokens of target and draft to keep, at least 1; all tokens if there are fewer.
+        Ties go to the lowest token id.
 
     Returns
     -------
     TopCapture
-        In memory: 16 k + 24 bytes a row, and the contexts.
+        Capture in memory, with 16 k + 24 bytes per row and the contexts.
 
     Raises
     ------
     InvalidInputError
-        If `k` is no whole number of at least 1, or the rows are cut already.
+        If `k` is not an integer of at least 1, or `capture` is a `TopCapture` already.
 
     Notes
     -----
-    O(rows V).
+    Time: O(rows V).
 
     Examples
     --------
     >>> from otlp import captures, synthetic
     >>> top = captures.keep_top(synthetic.generate(rows=2, vocab_size=4096), k=50)
-    >>> top.vocab_size                     # the last token stands for all that were not kept
+    >>> top.vocab_size                     # the last token has the mass of all tokens not kept
     4097
     >>> target, draft = top.distributions(row=0)
     >>> int((draft > 0).sum())
@@ -204,15 +205,15 @@ def keep_top(capture: Capture, k: int) -> TopCapture:
     """
     if not isinstance(capture, Capture) or capture.kept is not None:
         raise InvalidInputError(
-            f"capture is {capture!r:.200}: it must be a Capture of whole rows, such as "
-            "otlp.synthetic.generate()"
+            "capture must be a Capture of whole rows, such as otlp.synthetic.generate(), got "
+            f"{capture!r:.200}"
         )
     k = min(whole_number(k, "k"), capture.vocab_size)
     target, draft = [], []
     for row in range(len(capture)):
         p, q = capture.distributions(row)
-        target.append(_likeliest(p, k))
-        draft.append(_likeliest(q, k))
+        target.append(_top_row(p, k))
+        draft.append(_top_row(q, k))
     return TopCapture(
         target_logits=stack(target, k, capture.vocab_size),
         draft_logits=stack(draft, k, capture.vocab_size),
@@ -224,7 +225,7 @@ def keep_top(capture: Capture, k: int) -> TopCapture:
     )
 
 
-def _likeliest(p: FloatArray, k: int) -> TopRow:
+def _top_row(p: FloatArray, k: int) -> TopRow:
     least = np.partition(p, p.size - k)[p.size - k]
     sure = np.flatnonzero(p > least)
     ids = np.concatenate((sure, np.flatnonzero(p == least)[: k - sure.size]))
@@ -241,7 +242,7 @@ def _log_sum(logs: FloatArray) -> float:
 
 
 def _rest(row: TopRow, peak: float, temperature: float, unknown: int) -> tuple[float, float]:
-    """Bounds of the sum of (p_j / exp(peak))^(1/T) over the tokens not kept, as logs."""
+    """Return log bounds of the sum of (p_j / exp(peak))^(1/T) over the tokens not stored."""
     rest, least = row.rest - peak, float(row.logs.min()) - peak
     if unknown == 0 or row.rest == -math.inf:
         return -math.inf, -math.inf
@@ -251,9 +252,9 @@ def _rest(row: TopRow, peak: float, temperature: float, unknown: int) -> tuple[f
     spread = math.log(unknown) + power * min(rest - math.log(unknown), least)
 
     def least_spread(mass: float) -> float:
-        # the extreme point: as few tokens as can be, each as likely as the least that was kept,
-        # and one with what is left
-        count = min(mass - least, math.log(unknown))  # log of how many
+        # Extreme point: the fewest tokens, each as likely as the least likely stored token, and one
+        # token with the remaining mass.
+        count = min(mass - least, math.log(unknown))  # Log of the number of tokens.
         if count <= 0.0:
             return power * mass
         full, left = divmod(math.exp(count), 1.0)
@@ -261,6 +262,6 @@ def _rest(row: TopRow, peak: float, temperature: float, unknown: int) -> tuple[f
 
     if power > 1.0:
         return spread, max(spread, least_spread(rest + RELATIVE))
-    # above temperature 1 a token that is there by rounding alone would count for much
+    # Above temperature 1, mass that is only a rounding error would get a large weight.
     sure = math.exp(row.rest) * (1.0 - RELATIVE) - ABSOLUTE
     return (least_spread(math.log(sure) - peak) if sure > 0.0 else -math.inf), spread

@@ -1,4 +1,4 @@
-"""Rows of which only the k likeliest tokens and the mass of the rest were kept."""
+"""Rows with only the k most likely tokens and the mass of the rest."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from otlp.distribution import FloatArray, IntArray, ReadOnly, frozen
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
 SLACK = 1e-3
-"""How far the masses of a row may be from adding up to one, as in float32."""
+"""Largest deviation from 1 of the total mass of a row, for float32 sums."""
 
 ROUNDING = 1e-6
-"""Of a sum of probabilities in float32."""
+"""Rounding error of a float32 sum of probabilities."""
 
 MOST_TOKENS = 2**24
-"""So that a file cannot ask for rows of any length."""
+"""Maximum vocabulary size, so that a file cannot cause huge allocations."""
 
 Column = npt.NDArray[Any] | StoredRows
 
 
 class TopRow(NamedTuple):
-    """One row: ids and log-probabilities, shape (k,), and the log of the rest."""
+    """One row: ids and log-probabilities, shape (k,), and the log of the mass of the rest."""
 
     ids: IntArray
     logs: FloatArray
@@ -37,26 +37,26 @@ class TopRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TopRows(ReadOnly):
-    """Log-probabilities of which only the largest were kept.
+    """Log-probabilities of the k most likely tokens of each row.
 
-    Serves as an array (rows, V + 1) of float32: the kept ones in their places, the log of the
-    mass of the rest at the end, minus infinity elsewhere.
+    Can be used as a float32 array of shape (rows, V + 1): stored log-probabilities at their token
+    ids, the log of the mass of the rest in the last column, and minus infinity elsewhere.
 
     Parameters
     ----------
     ids : ndarray of int, shape (rows, k)
-        The k likeliest tokens.
+        Ids of the k most likely tokens.
     logprobs : ndarray of float, shape (rows, k)
-        Their log-probabilities at temperature 1.
+        Log-probabilities of these tokens at temperature 1.
     rest : ndarray of float, shape (rows,)
-        Log of the probability of all other tokens; minus infinity where there is none.
+        Log of the total probability of all other tokens; minus infinity if it is 0.
     vocab_size : int
-        V.
+        Vocabulary size V.
 
     Raises
     ------
     InvalidInputError
-        If shapes, types or a row do not fit together; what lies in files is validated row by row.
+        If a shape, a type or a row is invalid; rows in files are checked when they are read.
 
     Examples
     --------
@@ -76,8 +76,7 @@ class TopRows(ReadOnly):
         vocab_size = whole_number(self.vocab_size, "vocab_size")
         if vocab_size > MOST_TOKENS:
             raise InvalidInputError(
-                f"vocab_size is {reprlib.repr(vocab_size)}: rows have at most {MOST_TOKENS:,} "
-                "tokens"
+                f"vocab_size must be at most {MOST_TOKENS:,}, got {reprlib.repr(vocab_size)}"
             )
         object.__setattr__(self, "vocab_size", vocab_size)
         columns = {}
@@ -87,19 +86,19 @@ class TopRows(ReadOnly):
                 column = as_array(column, name)
             if column.dtype.kind not in kinds:
                 raise InvalidInputError(
-                    f"{name} holds {column.dtype}: ids are integers, all else floats"
+                    f"ids must be integers, logprobs and rest floats, got {name} {column.dtype}"
                 )
             columns[name] = column
         ids, logprobs, rest = columns.values()
         if len(ids.shape) != 2 or ids.shape != logprobs.shape or ids.shape[:1] != rest.shape:
             raise InvalidInputError(
-                f"ids has shape {ids.shape}, logprobs {logprobs.shape} and rest {rest.shape}: they "
-                "must be (rows, k), (rows, k) and (rows,)"
+                "ids, logprobs and rest must have shapes (rows, k), (rows, k) and (rows,), got "
+                f"{ids.shape}, {logprobs.shape} and {rest.shape}"
             )
         if not 1 <= ids.shape[1] <= self.vocab_size:
             raise InvalidInputError(
-                f"{ids.shape[1]} tokens a row are kept of V = {self.vocab_size}: it must be at "
-                "least 1 and at most V"
+                f"the number of tokens per row must be 1 to V = {self.vocab_size}, got "
+                f"{ids.shape[1]}"
             )
         if not any(isinstance(column, StoredRows) for column in columns.values()):
             check_rows(ids, logprobs, rest, vocab_size, "row {}".format)
@@ -113,17 +112,17 @@ class TopRows(ReadOnly):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of rows, and V + 1."""
+        """Shape of the array, (rows, V + 1)."""
         return (self.ids.shape[0], self.vocab_size + 1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32."""
+        """Data type of the array, float32."""
         return np.dtype(np.float32)
 
     @property
     def k(self) -> int:
-        """How many tokens a row were kept."""
+        """Number of stored tokens per row."""
         return int(self.ids.shape[1])
 
     def __len__(self) -> int:
@@ -131,7 +130,10 @@ class TopRows(ReadOnly):
         return int(self.ids.shape[0])
 
     def __getitem__(self, rows: Any, /) -> Any:
-        """Return one row, shape (V + 1,), or the `TopRows` of a slice, in memory of any rows."""
+        """Return a row of shape (V + 1,) for an integer, or `TopRows` for a slice or an array.
+
+        An array of row numbers needs rows in memory.
+        """
         if isinstance(rows, slice | np.ndarray):
             columns: tuple[Any, ...] = (self.ids, self.logprobs, self.rest)
             ids, logprobs, rest = (column[rows] for column in columns)
@@ -144,22 +146,22 @@ class TopRows(ReadOnly):
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """All rows, shape (rows, V + 1)."""
+        """Return all rows, shape (rows, V + 1)."""
         made = np.empty(self.shape, np.float32 if dtype is None else dtype)
         for row in range(len(self)):
             made[row] = self[row]
         return made
 
     def row(self, row: int) -> TopRow:
-        """Return one row as it was kept.
+        """Return one row as stored.
 
         Raises
         ------
         RowOutOfRangeError, InvalidInputError
-            If there is none, or if it lies in a file and holds no such row.
+            If `row` is out of range, or a row read from a file is invalid.
         """
         if not -len(self) <= row < len(self):
-            raise RowOutOfRangeError(f"row {row} is out of range: there are {len(self)} rows")
+            raise RowOutOfRangeError(f"row {row} is out of range; there are {len(self)} rows")
         ids, logs, rest = (np.asarray(c[row]) for c in (self.ids, self.logprobs, self.rest))
         if isinstance(self.ids, StoredRows):
             check_rows(
@@ -169,12 +171,12 @@ class TopRows(ReadOnly):
         return TopRow(ids.astype(np.int64), logs.astype(np.float64), float(rest))
 
     def where(self, row: int) -> str:
-        """Say where a row lies."""
+        """Return the location of a row as text."""
         return self.ids.where(row) if isinstance(self.ids, StoredRows) else "in memory"
 
 
 def stack(rows: Sequence[TopRow], k: int, vocab_size: int) -> TopRows:
-    """Put rows of k tokens into arrays."""
+    """Stack rows of k tokens."""
     return TopRows(
         np.array([row.ids for row in rows], dtype=np.int64).reshape(-1, k),
         np.array([row.logs for row in rows], dtype=np.float32).reshape(-1, k),
@@ -190,12 +192,12 @@ def check_rows(
     vocab_size: int,
     place: Callable[[int], str],
 ) -> None:
-    """Refuse the first row that cannot be the k likeliest tokens of a distribution.
+    """Check that each row can be the k most likely tokens of a distribution.
 
     Raises
     ------
     InvalidInputError
-        Naming it by `place`.
+        If a row is invalid; the message names the first such row by `place`.
     """
     k = ids.shape[1]
     with np.errstate(all="ignore"):
@@ -204,15 +206,13 @@ def check_rows(
         most = (vocab_size - k) * np.exp(logs.min(axis=1)) * (1.0 + SLACK) + SLACK
         wrong = {
             f"a token id outside [0, {vocab_size})": ((ids < 0) | (ids >= vocab_size)).any(axis=1),
-            "a token twice": (np.diff(np.sort(ids, axis=1), axis=1) == 0).any(axis=1),
+            "a duplicate token": (np.diff(np.sort(ids, axis=1), axis=1) == 0).any(axis=1),
             "masses that do not add up to 1": ~(np.abs(total - 1.0) <= SLACK),
-            "more in the rest than tokens less likely than those kept can have": (
-                np.exp(others) > most
-            ),
+            "a rest too large for tokens less likely than those stored": np.exp(others) > most,
         }
-    for what, rows in wrong.items():
+    for problem, rows in wrong.items():
         for row in np.flatnonzero(rows)[:1]:
             raise InvalidInputError(
-                f"{place(int(row))} holds {what}: it must have the ids and log-probabilities "
-                f"of the {k} likeliest tokens, and the log of the probability of all others"
+                f"{place(int(row))} must have the ids and log-probabilities of the {k} most likely "
+                f"tokens and the log of the probability of all others, got {problem}"
             )

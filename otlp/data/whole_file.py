@@ -1,4 +1,4 @@
-"""Atomic writes: files are written whole or not at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from otlp.errors import CaptureError, OutputError
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Lend a temporary file beside `path`; what was written there takes the name at the end.
+    """Context manager for a temporary file in the folder of `path` that is renamed at the end.
 
-    No reader ever sees half a file, and a block that raises leaves `path` as it was.  Only a
-    process that is killed leaves the temporary file, a hidden one, behind.  A link stays one: the
-    file that it leads to is written.  A file that is there already keeps its mode and its owner.
+    No reader sees a partial file, and `path` is unchanged if the block raises.  Only a killed
+    process leaves the hidden temporary file.  A link is kept, and the file that it points to is
+    written.  An existing file keeps its mode and its owner.
 
     Raises
     ------
     OutputError
-        If `path` is no ordinary file, such as a device, a pipe or where standard output goes to.
+        If `path` is not a regular file, such as a device or a pipe, or is the standard output.
     OSError
         If the file cannot be written.
     """
@@ -32,13 +32,13 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     mode = 0o666 if before is None else S_IMODE(before.st_mode)
     temporary = place.with_name(f".{place.stem}.{secrets.token_hex(4)}{Path(path).suffix}")
     try:
-        # nobody reads there what may not be read here
+        # Create the file with the mode of `path`: who may not read `path` must not read this file.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode | S_IWUSR))
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         if before is not None:
-            with suppress(OSError):  # another's file in a shared folder
+            with suppress(OSError):  # The file may belong to another user.
                 os.chown(temporary, before.st_uid, before.st_gid)
             temporary.chmod(mode)
         os.replace(temporary, place)
@@ -48,35 +48,37 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def place_of(path: str | os.PathLike[str]) -> Path:
-    """Where a file of this name lies, or will lie: behind all links.
+    """Return the path of a file with all links resolved; the file need not exist.
 
     Raises
     ------
     OutputError
-        If something else than an ordinary file is there, or what this process prints into.
+        If `path` is not a regular file, or is the standard output or error of this process.
     """
     place = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
         found = os.stat(path)
         if not S_ISREG(found.st_mode):
-            raise OutputError(f"{os.fspath(path)!r} is no ordinary file: name another")
-        if any(os.path.samestat(found, printed) for printed in _printed_to()):
-            raise OutputError(f"{os.fspath(path)!r} is what is printed to: name another file")
+            raise OutputError(f"{os.fspath(path)!r} must be a regular file; name another file")
+        if any(os.path.samestat(found, stream) for stream in _standard_streams()):
+            raise OutputError(
+                f"{os.fspath(path)!r} must not be the standard output or error; name another file"
+            )
     return place
 
 
-def _printed_to() -> Iterator[os.stat_result]:
-    """The files behind standard output and standard error, where these are open."""
+def _standard_streams() -> Iterator[os.stat_result]:
+    """Yield the status of standard output and standard error, if open."""
     for descriptor in (1, 2):
         with suppress(OSError):
             yield os.fstat(descriptor)
 
 
 def locked(opened: int) -> bool:
-    """Whether nobody else holds the lock of an open file or folder, which is then held here.
+    """Lock an open file or folder; return whether no other process has the lock.
 
-    It goes when what is open is closed.  Where the system, or the folder, has no locks, nobody
-    holds any.
+    The lock ends when the file is closed.  Returns True if the system or the folder does not
+    support locks.
     """
     try:
         import fcntl
@@ -91,17 +93,17 @@ def locked(opened: int) -> bool:
 
 @contextmanager
 def writing_to(place: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in words why a capture cannot be written there."""
+    """Context manager that converts OSError to CaptureError when a capture is written."""
     try:
         yield
     except OSError as error:
         raise CaptureError(
             f"{os.fspath(place)}: cannot be written ({error.strerror or error}); choose a folder "
-            "that exists, is writable and has room"
+            "that exists, is writable and has free space"
         ) from error
 
 
 def is_temporary(name: str, path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name was left behind while `path` was being written."""
+    """Return whether `name` is that of a temporary file of `path`."""
     final, parts = Path(path), name.removesuffix(Path(path).suffix).rpartition(".")
     return parts[0] == f".{final.stem}" and len(parts[2]) == 8 and name.endswith(final.suffix)

@@ -1,42 +1,41 @@
-"""Decoding: draft with a small model, verify with a large one, keep the large one's distribution.
+"""Decoding: a draft model proposes tokens, a target model verifies them; the output follows p.
 
-A round of decoding has three parts, and one small interface each.
+A round of decoding has three parts; each part has a small interface.
 
-- `Model`: next-token distributions at the nodes of a token tree, after a context.
-  ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel` is a
-  model written out as tables, for exact tests; `NGram` and `PromptLookup` draft for next to
-  nothing, `Mixture` mixes models, `Copying` lets one copy where the text repeats itself,
-  `TextModel` is the base of a model that is a function of a text.
-- `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
+- `Model`: next-token distributions at the nodes of a token tree after a context.
+  ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel`
+  stores its distributions as tables, for exact tests; `NGram` and `PromptLookup` are very cheap
+  draft models, `Mixture` mixes models, `Copying` adds copying of repeated text to a model, and
+  `TextModel` is the base class of models that are functions of a text.
+- `Drafting`: from a draft model to a `DraftTree`.  With a fixed shape (`ShapedDrafting`):
   `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
-  `tree_shape(parents, kind)`, `delayed_paths(T, K, L)`, `no_draft()`.  Of a shape that follows the
-  draft: `mixed_tree([(c1, k1), ...])`, `top_tree(N, L)`, or a `ShapeRule` of your own
+  `tree_shape(parents, kind)`, `delayed_paths(T, K, L)`, `no_draft()`.  With a shape that depends
+  on the draft: `mixed_tree([(c1, k1), ...])`, `top_tree(N, L)`, or a custom `ShapeRule`
   (`RuledDrafting`).
-- `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`, the
-  accepted node and the distribution of the correction token.  ``supports(drafting)`` says yes, or
-  why not; ``drafting(K, L)`` what it wants drafted.  `ALGORITHMS` names them all,
-  `find_verification` looks one up.
+- `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`: the
+  accepted node and the distribution of the correction token.  ``supports(drafting)`` returns yes or
+  the reason against; ``drafting(K, L)`` returns the suitable drafting.  `ALGORITHMS` holds all
+  algorithms by name; `find_verification` looks up one algorithm.
 
-`play_round` puts them together:
+`play_round` plays one round:
 
     draft.start(context); target.start(context)
     round = play_round(draft, target, iid_paths(4, 8), TwoSlicePaths(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
-and `decode` writes texts by such rounds, with a draft or without one:
+`decode` generates texts in rounds, with or without a draft model:
 
     decode(target, prompts, 64, rng, draft=draft, drafting=iid_paths(4, 8),
            verification=TwoSlicePaths())
 
-For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
-distribution T(q, p) as its target.
+For a speculative cascade, pass a transform of `otlp.decode.cascades` as ``transform=``: every
+algorithm accepts the distribution T(q, p) as its target.
 
-All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
-`otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
-models, and the exact block efficiency, `otlp_lab.laws.prefix_laws.prefix_law` the same on larger
-ones;
-`multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths,
-`otlp_lab.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
+All random decisions are made by a `Chooser`, so the code that samples can also be enumerated:
+`otlp.decode.laws.round_laws.round_law` returns the exact distribution of the next L + 1 tokens on
+tabular models and the exact block efficiency; `otlp_lab.laws.prefix_laws.prefix_law` returns the
+same for larger models.  `multipath_optimum` bounds the block efficiency of every algorithm with K
+i.i.d. paths; `otlp_lab.laws.drafting_lp.drafting_optimum` bounds it on the trees of any drafting.
 """
 
 from otlp.decode import drafting as _drafting

@@ -1,9 +1,9 @@
-"""Speculative cascades: distributions T(q, p) to aim at, between the draft's and the target's.
+"""Speculative cascades: transforms T(q, p) of the draft's and the target's distributions.
 
-A transform takes the next-token distributions q of the draft and p of the target and gives the one
-that a verification algorithm then takes as its target, so all of them decode from T(q, p) exactly.
-Most transforms defer: a rule delta(q, p) says where to follow p, and elsewhere q is followed.  What
-runs without speculation, a call at a time, is in `otlp_lab.cascade_baselines`.
+A transform maps the next-token distributions q of the draft and p of the target to the distribution
+that a verification algorithm uses as its target, so every algorithm decodes from T(q, p) exactly.
+Most transforms use a deferral rule delta(q, p): T follows p where the rule defers and q elsewhere.
+`otlp_lab.cascade_baselines` has the baselines without speculation, one token per call.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 3, sections
 4.3 and 4.4, Appendices C and D.  Larger thresholds alpha follow the draft more.
@@ -24,28 +24,28 @@ from otlp.plan import residual_distribution
 
 
 def greedy_distribution(q: FloatArray) -> FloatArray:
-    """A point mass on the most likely token, shape (V,); ties go to the lowest id."""
+    """Return a point mass on the most likely token, shape (V,); ties go to the lowest id."""
     point = np.zeros(q.shape)
     point[int(np.argmax(q))] = 1.0
     return point
 
 
 class Rule(Protocol):
-    """Whether to defer to the target at a prefix.
+    """Deferral rule that decides per prefix whether to follow the target.
 
     Attributes
     ----------
     needs_target : bool
-        Whether the rule looks at p: run sequentially it then is an oracle's.
+        Whether the rule uses p; in a sequential run it is then an oracle.
     """
 
     needs_target: ClassVar[bool] = True
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
-        """delta(q, p): True follows p, False follows q."""
+        """Return delta(q, p): True to follow p, False to follow q."""
 
     def greedy(self) -> Rule:
-        """The rule's limit for greedy decoding, still asked about q and p themselves."""
+        """Return the rule's limit for greedy decoding; it still receives q and p themselves."""
         return self
 
 
@@ -101,9 +101,9 @@ class Opt(_Threshold, Rule):
         return bool(q.max() < p.max() - self.alpha * total_variation(q, p))
 
     def greedy(self) -> Diff:
-        """`Diff`: where the most likely tokens differ the distance of the point masses is 1.
+        """Return `Diff`: if the most likely tokens differ, the TV of the point masses is 1.
 
-        Where they agree it does not matter which model is followed (Lemma 8).
+        If the most likely tokens agree, both models give the same token (Lemma 8).
         """
         return Diff(self.alpha)
 
@@ -116,7 +116,7 @@ class OptLog(_Threshold, Rule):
         return entropy(p) < entropy(q) - self.alpha * total_variation(q, p)
 
     def greedy(self) -> DiffLog:
-        """`DiffLog`, by the argument of Lemma 8."""
+        """Return `DiffLog`, by the argument of Lemma 8."""
         return DiffLog(self.alpha)
 
 
@@ -130,7 +130,7 @@ class BiLD(_Threshold, Rule):
             return bool(-(q[drafted] @ np.log(p[drafted])) > self.alpha)
 
     def greedy(self) -> _GreedyBiLD:
-        """The discrepancy -log p at the draft's most likely token."""
+        """Return the rule with the discrepancy -log p at the draft's most likely token."""
         return _GreedyBiLD(self.alpha)
 
 
@@ -141,10 +141,10 @@ class _GreedyBiLD(BiLD):
 
 @dataclass(frozen=True)
 class BigLittle(Rule):
-    """BiLD as published: defer where the draft is unsure, or where another rule does.
+    """BiLD as published: defer where the draft is unsure or where `rollback` defers.
 
-    Drafting goes on until max q < 1 - fallback (the fallback phase), and what was drafted is cut
-    where `rollback` defers (Appendix E.5).  What draws windows of bounded length:
+    Drafting continues until max q < 1 - fallback (the fallback phase), and the drafted tokens are
+    cut where `rollback` defers (Appendix E.5).  For drafts of bounded length use
     `otlp_lab.cascade_baselines.big_little_decoding`.
 
     Parameters
@@ -152,12 +152,12 @@ class BigLittle(Rule):
     rollback : Rule
         `BiLD`, or its limit `BiLD.greedy` for greedy decoding.
     fallback : float
-        In [0, 1]; larger ones draft longer.
+        Threshold in [0, 1]; larger values draft longer.
 
     Raises
     ------
     InvalidInputError
-        If `rollback` is no rule that defers by prefix, or `fallback` not in [0, 1].
+        If `rollback` is not a rule that defers by prefix, or `fallback` is not in [0, 1].
     """
 
     rollback: Rule
@@ -168,7 +168,7 @@ class BigLittle(Rule):
         number(self.fallback, "the fallback threshold", 0.0, 1.0)
 
     def unsure(self, q: FloatArray) -> bool:
-        """Whether drafting ends here."""
+        """Return whether drafting ends here."""
         return bool(q.max() < 1.0 - self.fallback)
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
@@ -176,13 +176,13 @@ class BigLittle(Rule):
         return self.unsure(q) or self.rollback.defers(q, p)
 
     def greedy(self) -> BigLittle:
-        """The same with the limit of the rollback's rule."""
+        """Return the same rule with the greedy limit of `rollback`."""
         return BigLittle(self.rollback.greedy(), self.fallback)
 
 
 @dataclass(frozen=True)
 class Cascade:
-    """T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
+    """Cascade with T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
 
     rule: Rule
 
@@ -190,28 +190,28 @@ class Cascade:
         check_rule(self.rule, "prefix")
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
-        """Whether p is followed."""
+        """Return whether T = p."""
         return self.rule.defers(q, p)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the distribution to aim at."""
+        """Return the distribution T(q, p)."""
         return p if self.defers(q, p) else q
 
 
 class GreedyCascade(Cascade):
-    """The limit of a cascade at temperature 0 (Appendix C.3).
+    """Limit of a cascade at temperature 0 (Appendix C.3).
 
     T is a point mass on the most likely token of the model that the rule follows.  The rule sees
-    the distributions at the models' own temperatures, so give the models a positive one and draft
-    the likeliest tokens for certain, ``mixed_tree([(1, 0)] * L)``.
+    the distributions at the models' own temperatures, so use a positive temperature and draft the
+    most likely tokens deterministically, ``mixed_tree([(1, 0)] * L)``.
     """
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
-        """Whether p is followed, by the rule's limit."""
+        """Return whether the rule's greedy limit follows p."""
         return self.rule.greedy().defers(q, p)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the distribution to aim at."""
+        """Return the distribution T(q, p)."""
         return greedy_distribution(super().__call__(q, p))
 
 
@@ -222,11 +222,11 @@ class Lossy:
     Parameters
     ----------
     alpha : float
-        Leniency in [0, 1); 0 gives p.
+        Leniency in [0, 1); T = p for 0.
     beta : float or None
-        None takes the one value for which T sums to one (Tran-Thien 2023), at least 1.  A number
-        is the heuristic that replaces rejected tokens by (p / beta - q)^+ whatever its sum; 1 is
-        common.  It is at most 1: beyond, that may be zero at every token.
+        None uses the value for which T sums to one (Tran-Thien 2023); it is at least 1.  A number
+        selects the heuristic that replaces rejected tokens from (p / beta - q)^+, normalised; 1 is
+        common.  The number must be at most 1: above 1 the residual may be zero at every token.
 
     Raises
     ------
@@ -239,18 +239,18 @@ class Lossy:
 
     def __post_init__(self) -> None:
         if number(self.alpha, "alpha", 0.0, 1.0) == 1.0:
-            raise InvalidInputError("alpha is 1: it must be in [0, 1)")
+            raise InvalidInputError("alpha must be in [0, 1), got 1")
         if self.beta is not None:
             what = f"beta, with 1 - alpha = {1.0 - self.alpha:g},"
             if number(self.beta, what, 1.0 - self.alpha) > 1.0:
                 raise InvalidInputError(
-                    f"beta is {self.beta!r}: it must be at most 1, since beyond that nothing may "
-                    "be left to replace a rejected token by; None takes the beta for which the "
-                    "distribution sums to one"
+                    f"beta must be at most 1, got {self.beta!r}: above 1 the residual for a "
+                    "rejected token may be zero; None uses the beta for which the distribution "
+                    "sums to one"
                 )
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the distribution to aim at; O(V log V)."""
+        """Return the distribution T(q, p); O(V log V)."""
         kept = np.minimum(q, p / (1.0 - self.alpha))
         missing = float(np.maximum(q - kept, 0.0).sum())
         if missing <= 0.0:
@@ -263,22 +263,22 @@ class Lossy:
 
 
 def _level(kept: FloatArray, p: FloatArray) -> float:
-    """Solve sum max(kept, c p) = 1 for c; the sum is piecewise linear and rises with c."""
+    """Solve sum max(kept, c p) = 1 for c; the sum is piecewise linear and increasing in c."""
     tokens = np.flatnonzero(p)
     kinks = kept[tokens] / p[tokens]
     order = np.argsort(kinks)
     raised = np.cumsum(p[tokens][order])
     left = np.append(np.cumsum(kept[tokens][order][::-1])[::-1][1:], 0.0)
-    # compared as products: the mass below the level may be subnormal
+    # Compare products instead of quotients: the mass below the level may be subnormal.
     fits = np.flatnonzero(1.0 - left <= np.append(kinks[order][1:], np.inf) * raised)
     return float((1.0 - left[fits[0]]) / raised[fits[0]])
 
 
 class TokenRule(Protocol):
-    """Whether to defer to the target at a prefix and a token."""
+    """Deferral rule that decides per prefix and token whether to follow the target."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """r(v) in {0, 1} for each token, shape (V,)."""
+        """Return r(v) in {0, 1} for each token, shape (V,)."""
 
 
 class TokenV1(_Threshold):
@@ -307,7 +307,7 @@ class TokenV3(_Threshold):
 
 @dataclass(frozen=True)
 class TokenCascade:
-    """T(v) = q(v) (1 - r(v)) + p(v) sum_v' r(v') q(v') (Eq. 11, Algorithm 6)."""
+    """Cascade with T(v) = q(v) (1 - r(v)) + p(v) sum_v' r(v') q(v') (Eq. 11, Algorithm 6)."""
 
     rule: TokenRule
 
@@ -315,35 +315,35 @@ class TokenCascade:
         check_rule(self.rule, "token")
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the distribution to aim at."""
+        """Return the distribution T(q, p)."""
         deferred = self.rule.defers(q, p)
         return q * (1.0 - deferred) + p * float(deferred @ q)
 
 
 class GreedyTokenCascade(TokenCascade):
-    """The limit of a token-specific cascade at temperature 0; see `GreedyCascade`.
+    """Limit of a token-specific cascade at temperature 0; see `GreedyCascade`.
 
-    The draft's most likely token is kept unless the rule defers there.  With `TokenV3` it is kept
-    where p >= (1 - alpha) max p, which is lossy decoding at temperature 0.
+    The draft's most likely token is kept unless the rule defers there.  `TokenV3` keeps it where
+    p >= (1 - alpha) max p, which is lossy decoding at temperature 0.
     """
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the distribution to aim at."""
+        """Return the distribution T(q, p)."""
         drafted = greedy_distribution(q)
         return greedy_distribution(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
 
 
 def check_rule(rule: object, by: str) -> None:
-    """Refuse what is no rule that defers by prefix, or by token.
+    """Raise InvalidInputError if `rule` is not a rule that defers by `by` (prefix or token).
 
     Raises
     ------
     InvalidInputError
-        Naming it, and what it must be.
+        Names the value and the required kind of rule.
     """
-    # only a rule that decides by prefix has a limit for greedy decoding
+    # Only a rule that decides by prefix has a limit for greedy decoding.
     if not callable(getattr(rule, "defers", None)) or hasattr(rule, "greedy") != (by == "prefix"):
-        raise InvalidInputError(f"rule is {rule!r:.60}: it must be a rule that defers by {by}")
+        raise InvalidInputError(f"rule must be a rule that defers by {by}, got {rule!r:.60}")
 
 
 RULES: Mapping[str, type[_Threshold]] = {
@@ -358,4 +358,4 @@ RULES: Mapping[str, type[_Threshold]] = {
     "token-v2": TokenV2,
     "token-v3": TokenV3,
 }
-"""Deferral rules by name; the ``token-`` ones go into `TokenCascade`, the others into `Cascade`."""
+"""Deferral rules by name; pass ``token-`` rules to `TokenCascade`, other rules to `Cascade`."""

@@ -1,8 +1,8 @@
-"""Random choices as a protocol, so that one piece of code can be sampled or enumerated.
+"""Random choices behind an interface, so that the same code can be sampled or enumerated.
 
-Drafting and verification take every random decision through a `Chooser`.  `RandomChooser` draws;
-`enumerate_choices` replays the same code once for every sequence of decisions and gives each its
-exact probability.  What is proved by enumeration is therefore the code that runs in production.
+Drafting and verification make every random decision with a `Chooser`.  `RandomChooser` samples;
+`enumerate_choices` replays the same code once for every sequence of decisions and returns the exact
+probability of each sequence.  Enumeration therefore checks the code that runs in production.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Chooser(ABC):
-    """Takes random decisions.
+    """Base class of sources of random decisions.
 
     Examples
     --------
@@ -37,16 +37,16 @@ class Chooser(ABC):
         Parameters
         ----------
         masses : ndarray, shape (m,)
-            Nonnegative, with a positive sum that need not be one.
+            Nonnegative masses with a positive sum, which need not be one.
 
         Returns
         -------
         int
-            Never an index of mass zero.
+            Index with positive mass.
         """
 
     def accept(self, probability: float) -> bool:
-        """Say yes with this probability."""
+        """Return True with this probability."""
         return self.choose(np.array([probability, 1.0 - probability])) == 0
 
     def draws(self, distribution: FloatArray, n: int) -> IntArray:
@@ -55,7 +55,7 @@ class Chooser(ABC):
 
 
 class RandomChooser(Chooser):
-    """Takes decisions with a random generator.
+    """Random decisions from a NumPy generator.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class RandomChooser(Chooser):
     Raises
     ------
     InvalidInputError
-        If it is something else.
+        If `rng` is not a generator.
 
     Examples
     --------
@@ -80,11 +80,11 @@ class RandomChooser(Chooser):
         self.rng = rng
 
     def choose(self, masses: FloatArray) -> int:
-        """Choose by inversion; O(m)."""
+        """Choose an index by inversion of the cumulative masses; O(m)."""
         return int(invert_cdf(np.cumsum(masses), self.rng.random()))
 
     def accept(self, probability: float) -> bool:
-        """Say yes with this probability; O(1)."""
+        """Return True with this probability; O(1)."""
         return bool(self.rng.random() < probability)
 
     def draws(self, distribution: FloatArray, n: int) -> IntArray:
@@ -93,7 +93,7 @@ class RandomChooser(Chooser):
 
 
 class _ScriptedChooser(Chooser):
-    """Follows a script of decisions, then takes the first possible one at each new decision."""
+    """Chooser that follows a script of decisions, then takes the first index with positive mass."""
 
     def __init__(self, script: list[int]) -> None:
         self.script = script
@@ -102,39 +102,39 @@ class _ScriptedChooser(Chooser):
         self.probability = 1.0
 
     def choose(self, masses: FloatArray) -> int:
-        at = len(self.taken)
-        index = self.script[at] if at < len(self.script) else int(np.argmax(masses > 0.0))
+        step = len(self.taken)
+        index = self.script[step] if step < len(self.script) else int(np.argmax(masses > 0.0))
         self.taken.append(index)
         self.masses.append(masses)
         self.probability *= float(masses[index] / masses.sum())
         return index
 
     def next_script(self) -> list[int] | None:
-        """Decisions of the next branch in depth-first order; None after the last."""
-        for at in reversed(range(len(self.taken))):
-            later = np.flatnonzero(self.masses[at][self.taken[at] + 1 :])
+        """Return the decisions of the next branch in depth-first order; None after the last."""
+        for step in reversed(range(len(self.taken))):
+            later = np.flatnonzero(self.masses[step][self.taken[step] + 1 :])
             if later.size:
-                return [*self.taken[:at], self.taken[at] + 1 + int(later[0])]
+                return [*self.taken[:step], self.taken[step] + 1 + int(later[0])]
         return None
 
 
 def enumerate_choices(run: Callable[[Chooser], Result]) -> Iterator[tuple[Result, float]]:
-    """Run a random function once for every sequence of decisions it can take.
+    """Run a random function once for every possible sequence of decisions.
 
     Parameters
     ----------
     run : callable
-        Takes a `Chooser`; may depend on nothing random but its decisions.
+        Function of a `Chooser`; it must use no other randomness.
 
     Yields
     ------
     result, probability : object, float
-        What `run` returned, and the exact probability of the decisions that led there; the
-        probabilities sum to one.
+        Return value of `run` and the exact probability of its decisions; the probabilities sum to
+        one.
 
     Notes
     -----
-    One run a leaf of the tree of decisions.
+    One call of `run` per leaf of the decision tree.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The loop that writes text, with a draft or without one: rounds, until there are enough tokens."""
+"""Text generation in rounds, with or without a draft model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """What was written after a prompt.
+    """Tokens generated after a prompt.
 
     Attributes
     ----------
     tokens : ndarray of int64, shape (T,)
-        At most as many as were asked for; fewer where an end token or the target's context is the
-        last.
+        Generated tokens, at most the requested number.  There are fewer if an end token was
+        generated or the target's context was full.
     rounds : tuple of Round
-        What they came from, whole: the last may go beyond them.
+        Rounds that generated the tokens; the last round may contain additional tokens.
     seconds : float
-        Wall time of all rounds, without the reading of the prompt.
+        Wall time of all rounds, without prompt processing.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Text:
     >>> from otlp import decode
     >>> rng = np.random.default_rng(0)
     >>> _, target = decode.random_pair(4, 8, rng)
-    >>> text, = decode.decode(target, [[1]], 3, rng)      # without a draft: a token a round
+    >>> text, = decode.decode(target, [[1]], 3, rng)  # without a draft: one token per round
     >>> text.tokens.size, len(text.rounds)
     (3, 3)
     """
@@ -62,23 +62,24 @@ def decode(
     verification: Verification | None = None,
     ends: Sequence[int] | None = None,
 ) -> tuple[Text, ...]:
-    """Go on with each prompt by so many tokens, one prompt after the other.
+    """Generate tokens after each prompt, one prompt after the other.
 
     Parameters
     ----------
     target : Model
-        Whose distribution the texts follow.
+        Model whose distribution the texts follow.
     prompts : sequence of int sequences
-        Token ids; of any lengths.
+        Token ids of each prompt; lengths may differ.
     tokens : int
-        At most so many new ones each.
+        Maximum number of new tokens per prompt.
     rng : numpy.random.Generator or Chooser
-        Not asked where the target draws by a seed (`otlp.decode.GumbelMax`): then prompts of equal
-        length meet the same noise, so give each a seed of its own where texts must be independent.
+        Source of randomness.  Unused if the target draws with a seed (`otlp.decode.GumbelMax`):
+        then prompts of equal length share the same noise, so use a different seed for each prompt
+        if the texts must be independent.
     draft, drafting, verification : Model, Drafting, Verification, optional
-        All three, or none: then a token a call is sampled from the target.
+        Pass all three or none.  Without them one token per call is sampled from the target.
     ends : sequence of int, optional
-        Tokens that end a text; by default the target's own.
+        Tokens that end a text; by default the target's end tokens.
 
     Returns
     -------
@@ -87,15 +88,15 @@ def decode(
     Raises
     ------
     InvalidInputError
-        If there is no prompt, one is none, or exceeds the target's context; if the models do not go
-        together, or only some of draft, drafting and verification are given.
+        If there is no prompt, if a prompt is invalid or exceeds the target's context, if the models
+        are incompatible, or if only some of draft, drafting and verification are given.
     UnsupportedProblemError
-        If the algorithm does not take the drafting; says why.
+        If the algorithm does not support the drafting; the message gives the reason.
 
     Notes
     -----
-    One target call a round.  Where a model's context ends, paths are drafted no longer than it
-    holds, and none without room for them.
+    One target call per round.  Near the end of a model's context, drafted paths are shortened to
+    the room that is left; without room nothing is drafted.
 
     Examples
     --------
@@ -111,16 +112,16 @@ def decode(
     [4, 4]
     """
     whole_number(tokens, "tokens")
-    given = [one is not None for one in (draft, drafting, verification)]
+    given = [part is not None for part in (draft, drafting, verification)]
     if any(given) and not all(given):
-        raise InvalidInputError("give draft, drafting and verification, or none of the three")
+        raise InvalidInputError("pass draft, drafting and verification, or none of the three")
     drafting, verification = drafting or no_draft(), verification or Autoregressive()
     check_round(draft, target, drafting, verification)
-    last = target.ends
+    end_tokens = target.ends
     if ends is not None:
-        last = tuple(token_ids(ends, "ends", target.vocab_size).tolist())
+        end_tokens = tuple(token_ids(ends, "ends", target.vocab_size).tolist())
     if not isinstance(prompts, Sequence) or not prompts:
-        raise InvalidInputError(f"prompts is {prompts!r:.60}: give a list of one prompt at least")
+        raise InvalidInputError(f"prompts must be a list of 1 prompt or more, got {prompts!r:.60}")
     texts = []
     for number, prompt in enumerate(prompts, start=1):
         text = token_ids(prompt, f"prompt {number}", target.vocab_size)
@@ -128,19 +129,19 @@ def decode(
         begin = perf_counter()
         played = tuple(
             rounds(draft, target, drafting, verification, rng, held=text.size, tokens=tokens,
-                   ends=last)
+                   ends=end_tokens)
         )  # fmt: skip
-        texts.append(Text(_cut(played, tokens, last), played, perf_counter() - begin))
+        texts.append(Text(_cut(played, tokens, end_tokens), played, perf_counter() - begin))
     return tuple(texts)
 
 
 def start(draft: Model | None, target: Model, text: IntArray) -> None:
-    """Let both models read a text; a draft whose context it exceeds will draft nothing.
+    """Process a text with both models; a draft with too short a context will draft nothing.
 
     Raises
     ------
     InvalidInputError
-        If it exceeds the target's.
+        If the text exceeds the target's context.
     """
     target.start(text)
     target.logits(ROOT, np.array([0]))
@@ -162,20 +163,20 @@ def rounds(
     ends: Sequence[int] = (),
     most: float = np.inf,
 ) -> Iterator[Round]:
-    """Play rounds; both models go on when the next is asked for, or when there is none.
+    """Play rounds; both models advance after each round, when the iterator is resumed.
 
     Parameters
     ----------
     draft, target, drafting, verification, rng
-        As for `decode`, checked; both models at the end of the text.
+        As for `decode`, already checked; both models must be at the end of the text.
     held : int
-        Tokens of the text so far.
+        Number of tokens in the text so far.
     tokens : int
-        Rounds end with the one that brings so many new tokens, or with a full context.
+        Number of new tokens after which rounds end.  A full context ends the rounds too.
     ends : sequence of int
-        Or with one of these among its tokens.
+        End tokens; a round that contains an end token is the last round.
     most : float
-        What the text is to grow to: near that, shorter paths are drafted.
+        Maximum length of the text in tokens; near this length drafted paths are shortened.
 
     Examples
     --------
@@ -186,7 +187,7 @@ def rounds(
     >>> for model in (draft, target):
     ...     model.start(np.array([1]))
     >>> parts = draft, target, decode.iid_paths(2, 2), decode.Traversal()
-    >>> sum(one.tokens.size for one in decode.rounds(*parts, rng, held=1, tokens=4)) >= 4
+    >>> sum(played.tokens.size for played in decode.rounds(*parts, rng, held=1, tokens=4)) >= 4
     True
     """
     goal = held + tokens
@@ -207,7 +208,7 @@ def rounds(
 
 
 def _cut(played: Sequence[Round], tokens: int, ends: Sequence[int]) -> IntArray:
-    """What the rounds wrote, up to its first end token, and no more than was asked for."""
-    written = np.concatenate([one.tokens for one in played])[:tokens]
-    (found,) = np.isin(written, ends).nonzero()
-    return written[: found[0] + 1] if found.size else written
+    """Return the first `tokens` tokens of the rounds, up to and including the first end token."""
+    generated = np.concatenate([each.tokens for each in played])[:tokens]
+    (found,) = np.isin(generated, ends).nonzero()
+    return generated[: found[0] + 1] if found.size else generated

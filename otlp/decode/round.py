@@ -1,4 +1,4 @@
-"""One round of decoding: draft a tree, score it in one target call, verify, go on."""
+"""One round of decoding: draft a tree, score it in one target call, verify, advance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from otlp.distribution import FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError
 
 Transform = Callable[[FloatArray, FloatArray], FloatArray]
-"""From the draft's and the target's next-token distributions q and p to the one aimed at.
+"""Function from the next-token distributions q and p to the distribution to decode from.
 
 Examples
 --------
@@ -32,18 +32,18 @@ Examples
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What one round did.
+    """Result of one round.
 
     Attributes
     ----------
     tree : DraftTree
-        What was drafted.
+        The draft tree.
     outcome : Outcome
-        What was accepted.
+        The accepted node and the distribution of the correction token.
     token : int
         The correction token.
     draft_seconds, target_seconds, verify_seconds : float
-        Wall time of drafting, of the target's call, and of verification.
+        Wall time of drafting, of the target call, and of verification.
 
     Examples
     --------
@@ -66,26 +66,27 @@ class Round:
 
     @property
     def accepted(self) -> IntArray:
-        """The accepted drafted tokens."""
+        """The accepted draft tokens."""
         return self.tree.path(self.outcome.node)
 
     @property
     def tokens(self) -> IntArray:
-        """All tokens of the round: the accepted ones and the correction."""
+        """All tokens of the round: the accepted tokens and the correction token."""
         return np.append(self.accepted, self.token)
 
 
 def check_round(
     draft: Model | None, target: Model, drafting: Drafting, verification: Verification
 ) -> None:
-    """Refuse models, drafting and verification that do not go together.
+    """Check that the models, the drafting and the verification are compatible.
 
     Raises
     ------
     InvalidInputError
-        If one of them is something else, or the vocabularies differ.
+        If an argument has the wrong type, if the vocabularies differ, or if the drafting needs a
+        draft model and there is none.
     UnsupportedProblemError
-        If the algorithm does not take the drafting; says why.
+        If the algorithm does not support the drafting; the message gives the reason.
 
     Examples
     --------
@@ -102,36 +103,36 @@ def check_round(
     is_a(verification, Verification, "verification")
     verification.supports(drafting).require(verification.name)
     if draft is None and drafting.length:
-        raise InvalidInputError(f"there is no draft model for {drafting!r:.60}: give one")
+        raise InvalidInputError(f"{drafting!r:.60} needs a draft model: pass draft")
 
 
 def transformed(transform: Transform, q: FloatArray, p: FloatArray) -> FloatArray:
-    """Apply a transform, and refuse what is no distribution over the same tokens.
+    """Apply a transform and check that its result is a distribution over the same tokens.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        Naming the transform, and what is wrong with its result.
+        If the result is invalid; the message names the transform and the fault.
     """
     what = f"the result of transform {transform!r:.60}"
     found = as_distribution(transform(q, p), what)
     if found.size != p.size:
-        raise InvalidInputError(f"{what} has {found.size} entries: it must have {p.size}")
+        raise InvalidInputError(f"{what} must have {p.size} entries, got {found.size}")
     return found
 
 
 def apply_transform(
     draft: Model | None, tree: DraftTree, targets: FloatArray, transform: Transform | None
 ) -> FloatArray:
-    """Distributions that the verification aims at, shape (N, V).
+    """Return the distributions that the verification decodes from, shape (N, V).
 
-    Without a transform these are the target's.  A transform needs the draft model's at the leaves
-    too: one more draft call.
+    Without a transform these are the target's distributions.  A transform needs the draft's
+    distributions at the leaves too, which costs one more draft call.
     """
     if transform is None:
         return targets
     if draft is None:
-        raise InvalidInputError(f"transform {transform!r:.60} is of q and p: give a draft model")
+        raise InvalidInputError(f"transform {transform!r:.60} needs q and p: pass a draft model")
     missing = np.array([n for n in range(len(tree)) if n not in tree.distributions], dtype=np.int64)
     found = draft.distributions(tree, missing) if missing.size else np.empty((0, 0))
     found_q = {**tree.distributions, **dict(zip(missing.tolist(), found, strict=True))}
@@ -147,17 +148,17 @@ def play_round(
     rng: np.random.Generator | Chooser,
     transform: Transform | None = None,
 ) -> Round:
-    """Draft, score, verify, and advance both models.
+    """Draft, score and verify a tree, and advance both models.
 
     Parameters
     ----------
     draft, target : Model
-        Both at the end of the same context (`Model.start`).
+        Models at the end of the same context (`Model.start`).
     drafting : Drafting
     verification : Verification
     rng : numpy.random.Generator or Chooser
     transform : callable, optional
-        For a cascade: see `otlp.decode.cascades`.
+        Transform of a speculative cascade; see `otlp.decode.cascades`.
 
     Returns
     -------
@@ -166,7 +167,7 @@ def play_round(
     Raises
     ------
     InvalidInputError, UnsupportedProblemError
-        If an argument is of another type, or see `check_round`.
+        If an argument has the wrong type, or for the reasons of `check_round`.
 
     Examples
     --------
@@ -195,17 +196,17 @@ def scored_round(
     rng: np.random.Generator | Chooser,
     transform: Transform | None = None,
 ) -> Round:
-    """Draft, score and verify what `check_round` has passed; the models stay where they are."""
+    """Draft, score and verify without advancing the models; `check_round` must have passed."""
     chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
     if transform is not None and not callable(transform):
-        raise InvalidInputError(f"transform is {transform!r:.60}: give a function of q and p")
+        raise InvalidInputError(f"transform must be a function of q and p, got {transform!r:.60}")
     begin = perf_counter()
     tree = drafting.draft(target if draft is None else draft, chooser)
     drafted = perf_counter()
     targets = target.distributions(tree, np.arange(len(tree)))
     scored = perf_counter()
-    aimed = apply_transform(draft, tree, targets, transform)
-    outcome = verification.verify(tree, aimed, chooser)
+    transformed_targets = apply_transform(draft, tree, targets, transform)
+    outcome = verification.verify(tree, transformed_targets, chooser)
     token = chooser.choose(outcome.correction)
     verify_seconds = perf_counter() - scored
     return Round(tree, outcome, token, drafted - begin, scored - drafted, verify_seconds)

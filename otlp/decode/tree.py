@@ -1,4 +1,4 @@
-"""Token trees: the drafted prefixes, without repetition, and how each level was drawn."""
+"""Token trees: the distinct drafted prefixes and the draws that produced them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from otlp.drafts import DraftScheme
 
 
 def children_of(parents: Sequence[int]) -> list[list[int]]:
-    """What stands below each place of a tree, in order; a parent stands before its children."""
+    """Return the children of each node, in order; each parent precedes its children."""
     children: list[list[int]] = [[] for _ in parents]
-    for place, parent in enumerate(parents[1:], start=1):
-        children[parent].append(place)
+    for node, parent in enumerate(parents[1:], start=1):
+        children[parent].append(node)
     return children
 
 
 def depths_of(parents: Sequence[int]) -> list[int]:
-    """How far below the root, which stands first, each place of a tree is."""
+    """Return the depth of each node; node 0 is the root, and each parent precedes its children."""
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
@@ -30,14 +30,14 @@ def depths_of(parents: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class TokenTree:
-    """A tree of tokens that continue a context; a path from the root is a continuation.
+    """A tree of tokens after a context; each path from the root is a continuation.
 
     Attributes
     ----------
     tokens : ndarray, shape (N,), int64
         The token of each node.  Node 0, the root, stands for the context; its entry is -1.
     parents : ndarray, shape (N,), int64
-        The parent of each node, which stands before it; -1 for the root.
+        The parent of each node; -1 for the root.  Parents precede their children.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class TokenTree:
     parents: IntArray
 
     def __len__(self) -> int:
-        """Return the number of nodes N, the root included."""
+        """Return the number of nodes N, including the root."""
         return self.tokens.size
 
     @cached_property
@@ -61,7 +61,7 @@ class TokenTree:
         return np.array(depths_of(self.parents.tolist()), dtype=np.int64)
 
     def ancestry(self, node: int) -> list[int]:
-        """Nodes from the root to `node`, both included."""
+        """Return the nodes from the root to `node`, both included."""
         nodes = []
         while node >= 0:
             nodes.append(node)
@@ -69,28 +69,28 @@ class TokenTree:
         return nodes[::-1]
 
     def path(self, node: int) -> IntArray:
-        """Tokens from the root to `node`; empty for the root."""
+        """Return the tokens from the root to `node`; empty for the root."""
         return self.tokens[self.ancestry(node)[1:]]
 
 
 ROOT = TokenTree(np.array([-1]), np.array([-1]))
-"""The end of the context alone."""
+"""Tree with only a root: the end of the context."""
 
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """The places of a tree that were filled; equal draws fill several with one node.
+    """Filled slots of a tree; equal draws fill several slots with one node.
 
     Attributes
     ----------
     nodes : ndarray, shape (S,), int64
-        The node that each slot became.  Slot 0 is the root.
+        The node of each slot.  Slot 0 is the root.
     parents : ndarray, shape (S,), int64
-        The slot above each, which stands before it; -1 for the root.
+        The parent slot of each slot; -1 for the root.  Parents precede their children.
     certain : ndarray, shape (S,), bool
-        Whether the token was drafted for certain; else it was drawn.
+        Whether the token was drafted deterministically; otherwise it was drawn.
     last : ndarray, shape (S,), bool
-        Whether a drawn token ends its path, whatever it is.
+        Whether a drawn token ends its path, whatever the token is.
     """
 
     nodes: IntArray
@@ -100,25 +100,25 @@ class Slots:
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """The slots below each slot, in order."""
+        """Child slots of each slot, in order."""
         return children_of(self.parents.tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class DraftTree(TokenTree):
-    """What was drafted, and the distributions that it was drafted from.
+    """Drafted tokens and the distributions that they were drawn from.
 
     Attributes
     ----------
     schemes : mapping from node to DraftScheme
-        How the children of each inner node were drawn.
+        Draft scheme of the children of each inner node.
     distributions : mapping from node to ndarray of shape (V,)
-        The draft's next-token distribution q wherever it was asked, so at each inner node: the one
-        that its children were drawn from.
+        The draft's next-token distribution q at each node where the draft model was evaluated.
+        Includes every inner node; its children were drawn from this q.
     draws : mapping from node to ndarray of int64
         The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
     slots : Slots
-        What was filled with these nodes.
+        The slots filled with these nodes.
 
     Examples
     --------
@@ -139,10 +139,10 @@ class DraftTree(TokenTree):
 
     @cached_property
     def leaves(self) -> IntArray:
-        """Where each of the K drafted paths ends, shape (K,); equal paths end at the same node."""
+        """Last node of each of the K drafted paths, shape (K,); equal paths share it."""
         ends = [slot for slot, below in enumerate(self.slots.children) if not below]
         return self.slots.nodes[ends]
 
     def drawn(self, node: int) -> IntArray:
-        """Tokens drawn at an inner node, in order, with repeats, shape (n,)."""
+        """Return the tokens drawn at an inner node, in order, with repeats, shape (n,)."""
         return self.tokens[self.draws[node]]

@@ -1,12 +1,12 @@
-"""Decoding that stays on the device: one model function, static caches, one flag read a round.
+"""Decoding on the device with static caches; the host reads one flag per round.
 
-`Llama` is the model as a function of tensors, `LoopModels` a target and its draft.  `DeviceLoop`
-decodes by rounds: `IidRounds` (a chain and block verification, K paths and the two-slice rule, a
-prefix tree and the tournament) or `NoiseRounds` (trees by shared noise and equality).
-`import otlp` imports neither this package nor torch.
+`Llama` is a model as a function of tensors, and `LoopModels` is a target with its draft model.
+`DeviceLoop` decodes by rounds: `IidRounds` (one path with block verification, K paths with the
+two-slice rule, a prefix tree with the tournament) or `NoiseRounds` (draft trees from shared noise,
+verified by equality).  `import otlp` imports neither this package nor torch.
 """
 
-from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch
+from otlp.batched import PADDING as _PADDING  # noqa: F401  raises a clear error without torch
 from otlp.device.compiling import captured
 from otlp.device.decoded import Decoded
 from otlp.device.iid_rounds import IidRounds

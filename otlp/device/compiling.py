@@ -1,4 +1,4 @@
-"""Compiled steps, and steps as they are where nothing can be compiled; captured rounds on a GPU."""
+"""Compilation of steps, with a fallback to eager execution, and CUDA graph capture of rounds."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from otlp.errors import clean
 CPU = torch.device("cpu")
 
 ISOLATED = "isolate_recompiles" in signature(torch.compile).parameters
-"""Whether each call of `torch.compile` can keep its graphs to itself.
+"""Whether `torch.compile` can isolate the graphs of each call.
 
-Frozen weights are constants of a graph; a graph that is shared would be taken for another model.
+Frozen weights are constants of a graph, so a shared graph would use the weights of another model.
 """
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 class CompiledStep:
-    """A step that `torch.compile` makes a graph of at its first call, or that stays as it is.
+    """A step compiled by `torch.compile` at its first call, or run eagerly if that fails.
 
     Parameters
     ----------
     step : function
-        Of tensors; changes nothing before it is compiled.  On a CPU the weights that it reads are
-        frozen: they must not change, and calls must be under `torch.no_grad`, since PyTorch does
-        not freeze in inference mode.
+        Function of tensors; a failed compilation must not change any state.  On a CPU its weights
+        are frozen: they must not change, and calls must be under `torch.no_grad`, since PyTorch
+        does not freeze in inference mode.
     device : torch.device, optional
-        Of the tensors; the CPU by default.
+        Device of the tensors, default CPU.
 
     Attributes
     ----------
@@ -47,16 +47,16 @@ class CompiledStep:
         self.compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
-        """Do the step."""
+        """Run the step."""
         if self._called:
             return self._step(*arguments)
         plain = self._step
         try:
             self._step = self._compiled(plain)
             found = self._step(*arguments)
-        except Exception as error:  # compilers fail in many ways, each with its own type
+        except Exception as error:  # Compilers raise many types of errors.
             self._step, self.compiled = plain, False
-            say_once("the steps are not compiled, decoding is slower", error)
+            warn_once("the steps are not compiled, decoding is slower", error)
             found = plain(*arguments)
         except BaseException:
             self._step = plain
@@ -65,26 +65,27 @@ class CompiledStep:
         return found
 
     def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        own: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if ISOLATED:
-            own = {"isolate_recompiles": True}
+            options = {"isolate_recompiles": True}
             if self._device.type == "cpu":
-                own["options"] = {"freezing": True}
-        return torch.compile(step, fullgraph=True, dynamic=False, **own)
+                options["options"] = {"freezing": True}
+        return torch.compile(step, fullgraph=True, dynamic=False, **options)
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A round as a CUDA graph, or as it is on another device.
+    """Capture a round as a CUDA graph; on other devices return the round unchanged.
 
     Parameters
     ----------
     round_of : callable
-        Works on the same tensors each time, and reads nothing back.
+        Function that uses the same tensors at every call and reads no value back.
     device : torch.device
+        Device of the tensors.
 
     Notes
     -----
-    Three rounds are played to warm up, as capture asks for.
+    Capture requires a warm-up, for which three rounds are run.
 
     Examples
     --------
@@ -108,14 +109,14 @@ def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[],
         with torch.cuda.graph(graph):
             round_of()
     except RuntimeError as error:
-        say_once("the rounds are not captured as a CUDA graph, decoding is slower", error)
+        warn_once("the rounds are not captured as a CUDA graph, decoding is slower", error)
         return round_of
     return graph.replay
 
 
-def say_once(what: str, error: BaseException) -> None:
-    """Warn once in a process, with the first line of the reason."""
-    if what not in _said:
-        _said.add(what)
+def warn_once(message: str, error: BaseException) -> None:
+    """Warn once per process, with the first line of the error."""
+    if message not in _warned:
+        _warned.add(message)
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        warnings.warn(f"{what}: {clean(reason):.200}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{message}: {clean(reason):.200}", RuntimeWarning, stacklevel=4)

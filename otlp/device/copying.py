@@ -1,4 +1,4 @@
-"""What followed the longest repeated end of each text, as tensors: `Copying` on the device."""
+"""`Copying` on the device: tokens that followed earlier occurrences of the longest suffix."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import torch
 from torch import Tensor
 
 
-def copies(texts: Tensor, held: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Find the tokens that followed the longest repeated end of each text before.
+def copies(texts: Tensor, seq_lens: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Find the tokens that followed earlier occurrences of the longest suffix of each text.
 
     Parameters
     ----------
     texts : Tensor, shape (..., C), int64
-    held : Tensor, shape (...), int64
-        How much of each is text.
+        Token ids.
+    seq_lens : Tensor, shape (...), int64
+        Number of tokens of each text.
     longest : int
-        How many last tokens are looked for at most.
+        Maximum length of the suffix.
 
     Returns
     -------
     weights : Tensor, shape (..., C), float32
-        Equal where such a token stands, 0 elsewhere, of sum one; all 0 where the last token is new.
+        Equal weights of sum one at the tokens found, 0 elsewhere; all 0 if the last token of the
+        text does not occur earlier.
     lengths : Tensor, shape (...), int64
-        Of the end that was repeated, 0 to `longest`.
+        Length of the repeated suffix, 0 to `longest`.
 
     Examples
     --------
@@ -35,11 +37,11 @@ def copies(texts: Tensor, held: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     ([0.0, 0.0, 0.5, 0.0, 0.0, 0.5, 0.0, 0.0], 2)
     """
     place = torch.arange(texts.shape[-1], device=texts.device)
-    same = place < held[..., None]
+    same = place < seq_lens[..., None]
     lengths = torch.zeros_like(texts)
     for back in range(1, longest + 1):
-        # a text that is done may be held beyond its end
-        last = texts.gather(-1, (held - back).clamp(0, texts.shape[-1] - 1)[..., None])
+        # The length of a finished text may exceed the context; clamp it.
+        last = texts.gather(-1, (seq_lens - back).clamp(0, texts.shape[-1] - 1)[..., None])
         same = same & (place >= back) & (texts.roll(back, -1) == last)
         lengths = lengths + same
     most = lengths.amax(-1)
@@ -48,34 +50,35 @@ def copies(texts: Tensor, held: Tensor, longest: int) -> tuple[Tensor, Tensor]:
 
 
 def copied_logits(
-    logits: Tensor, text: Tensor, held: Tensor, prefixes: Tensor, shares: Sequence[float]
+    logits: Tensor, text: Tensor, seq_lens: Tensor, prefixes: Tensor, shares: Sequence[float]
 ) -> Tensor:
-    """Mix what a network says with what followed the longest repeated end; see `Copying`.
+    """Mix the distribution of a model with copied tokens; see `Copying`.
 
     Parameters
     ----------
     logits : Tensor, shape (B, W, V)
-        After each of W prefixes.
+        Logits after each of W prefixes.
     text : Tensor, shape (B, C), int64
-        With room for a prefix behind the `held` tokens of each row.
-    held : Tensor, shape (B,), int64
+        Token ids, with room for a prefix after the text of each row.
+    seq_lens : Tensor, shape (B,), int64
+        Number of tokens of each text.
     prefixes : Tensor, shape (B, W, n), int64
-        What was drafted.
+        Drafted prefixes.
     shares : sequence of float
-        Of the copied tokens, by the length of the end that was repeated, from 1.
+        Weight of the copied tokens in the mixture, by the length of the repeated suffix, from 1.
 
     Returns
     -------
     Tensor, shape (B, W, V)
-        Logarithms of the mixture, in float32 at least.
+        Logarithms of the mixture, in float32 or float64.
     """
     width, count = prefixes.shape[1:]
     texts = text[:, None].expand(-1, width, -1)
-    behind = held[:, None, None] + torch.arange(count, device=text.device)
-    where = behind.expand_as(prefixes).clamp(max=text.shape[1] - 1)
+    positions = seq_lens[:, None, None] + torch.arange(count, device=text.device)
+    where = positions.expand_as(prefixes).clamp(max=text.shape[1] - 1)
     texts = texts.scatter(2, where, prefixes)
     own = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
-    weights, lengths = copies(texts, (held[:, None] + count).expand(-1, width), len(shares))
+    weights, lengths = copies(texts, (seq_lens[:, None] + count).expand(-1, width), len(shares))
     share = torch.zeros_like(own[..., :1])
     for length, one in enumerate(shares, start=1):
         share = share.masked_fill((lengths == length)[..., None], one)

@@ -1,4 +1,4 @@
-"""What a loop on the device decoded, and what that took."""
+"""Result of decoding on the device."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from otlp.distribution import IntArray
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What a loop decoded, and what that took.
+    """Result of `DeviceLoop.decode`: texts, target calls and times.
 
     Attributes
     ----------
     texts : tuple of ndarray of int64
-        The new tokens of each prompt.
+        New tokens of each prompt.
     calls : ndarray of int64, shape (B,)
-        Target calls that each text took, without the reading of the prompt.
+        Number of target calls for each text, without the prefill of the prompt.
     rounds : int
+        Number of rounds.
     seconds, processor_seconds : float
-        Wall time and processor time of all rounds, without prompts and compilation.
+        Wall time and processor time of all rounds, without prefill and compilation.
     parts : dict of float
-        Time of draft, target, verification and rest by the loop's clock; empty on a GPU, which
-        works on by itself.
+        Seconds of draft, target, verification and rest, by the clock of the rounds; empty on a GPU,
+        which runs asynchronously.
 
     Examples
     --------
@@ -41,5 +42,5 @@ class Decoded:
 
     @property
     def tokens(self) -> int:
-        """New tokens of all texts."""
+        """Total number of new tokens."""
         return sum(text.size for text in self.texts)

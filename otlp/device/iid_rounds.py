@@ -1,4 +1,4 @@
-"""Rounds of i.i.d. children that are verified by ratios, with uniform numbers."""
+"""Rounds with i.i.d. draft trees, verified with uniform random numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Verify = Callable[[Tensor, Tensor, Tensor, Tensor], TreeRound]
 
 
 class Drafted(NamedTuple):
-    """What is drafted in a round, the distributions of both models, and its verification."""
+    """Buffers of a round (draft tokens, distributions of both models) and its verification."""
 
     tokens: Tensor
     draft: Tensor
@@ -36,26 +36,30 @@ class Drafted(NamedTuple):
 
 
 class IidRounds(Rounds):
-    """A prefix tree of i.i.d. children, and block verification, two-slice or the tournament.
+    """Rounds with a prefix tree of i.i.d. children, verified losslessly.
+
+    One path is verified by block verification, K paths by the two-slice rule, and other trees by
+    the tournament.
 
     Parameters
     ----------
     models : LoopModels
+        The target and its draft model.
     branching : sequence of int, optional
-        So many i.i.d. children of each token, by depth: K, 1, ..., 1 are K paths.  By default a
-        path of four tokens.  Trees that are no paths are verified on a CPU alone.  Without a draft
-        none: then a token a round is drawn.
+        Number of i.i.d. children of each token, by depth; K, 1, ..., 1 are K paths.  Default: one
+        path of four tokens.  Trees that branch below the root need a CPU.  Must be left out without
+        a draft model; one token per round is then drawn from the target.
     verify : callable, optional
-        `verify_on_cpu` or `verify_on_device`, without their first argument; by default the first
-        on a CPU, as `verification_on_cpu`, and the second elsewhere.
+        `verify_on_cpu` or `verify_on_device` without their first argument.  Default:
+        `verification_on_cpu` on a CPU, `verify_on_device` on other devices.
     clock : callable
-        `time.perf_counter`, or `time.process_time` on a CPU that other work shares.
+        `time.perf_counter`, or `time.process_time` on a CPU shared with other processes.
 
     Raises
     ------
     InvalidInputError
-        If the branching is none, or no rule verifies it on the models' device; if there is a
-        branching without a draft; or if a function is none.
+        If `branching` is invalid, cannot be verified on the device of the models, or is passed
+        without a draft model; or if `verify` or `clock` is not a function.
 
     Examples
     --------
@@ -80,14 +84,14 @@ class IidRounds(Rounds):
         if verify is not None:
             check_function(verify, "verify")
             if models.draft is None:
-                raise InvalidInputError("verify is given, and there is no draft: leave it out")
+                raise InvalidInputError("verify must be left out if there is no draft model")
         self.models, self.clock = models, check_function(clock, "clock")
         drafts = models.draft is not None
         if branching is None:
             branching = ONE_PATH if drafts else ()
         elif not drafts:
             raise InvalidInputError(
-                f"branching is {branching!r:.60}, and there is no draft: leave it out"
+                f"branching must be left out if there is no draft model, got {branching!r:.60}"
             )
         self.shape = (prefix_tree(branching) if drafts else no_draft()).shape
         self.branching = tuple(branching)
@@ -100,11 +104,11 @@ class IidRounds(Rounds):
 
     @property
     def bytes_a_text(self) -> int:
-        """Of the distributions after all slots, and of the draft's after those with children."""
-        return sum(count * size * kind.itemsize for count, size, kind in self._laws())
+        """Bytes per text of the distributions of the target and the draft model in a round."""
+        return sum(count * size * kind.itemsize for count, size, kind in self._row_shapes())
 
     def steps(self) -> dict[str, Step]:
-        """One step, or three."""
+        """Return the steps of a round: three, or one without a draft model."""
         models = self.models
         if models.draft is None:
             return {"plain": plain_step(models.target, models.sampling)}
@@ -115,14 +119,14 @@ class IidRounds(Rounds):
         }
 
     def tensors(self, batch: int, context: int) -> tuple[Tensor, Drafted | None]:
-        """Uniform numbers, and where what is drafted is kept."""
+        """Return the buffer of uniform random numbers and the buffers of the drafts."""
         numbers = torch.zeros(batch, self.numbers_a_round, dtype=torch.float64, device=self.device)
         numbers.fill_(0.5)
         if not self.length:
             return numbers, None
         p, q = (
             torch.empty((batch, count, size), dtype=kind, device=self.device)
-            for count, size, kind in self._laws()
+            for count, size, kind in self._row_shapes()
         )
         tokens = torch.empty((batch, self.nodes), dtype=torch.long, device=self.device)
         drawing, verifying = numbers[:, : self.nodes], numbers[:, self.nodes :]
@@ -137,27 +141,27 @@ class IidRounds(Rounds):
         return numbers, Drafted(tokens, q, p, drawing, own, verify)
 
     def numbers(self, given: Any, state: RoundState) -> Iterator[Tensor]:
-        """Those that are given, checked, or a generator's."""
+        """Return the random numbers of each round: those passed, checked, or newly drawn."""
         if isinstance(given, Iterator):
             return _checked(given, state)
         if given is not None:
             is_a(given, torch.Generator, "numbers")
             if given.device.type != self.device.type:
                 raise InvalidInputError(
-                    f"numbers is a generator on {given.device}: make one on {self.device}"
+                    f"numbers must be a generator on {self.device}, got one on {given.device}"
                 )
         return _drawn(torch.empty_like(state.numbers), given)
 
     def play(self, state: RoundState) -> None:
-        """Draft, score, verify, commit; or decode a token."""
+        """Draft, score, verify and commit; or decode one token without a draft model."""
         begin = self.clock()
         if not self.length:
             state.steps["plain"](state.caches[0], state.progress, state.numbers)
-            state.took(begin, begin, *[self.clock()] * 3)
+            state.add_times(begin, begin, *[self.clock()] * 3)
             return
-        tokens, q, p, drawing, own, verify = state.kept
+        tokens, q, p, drawing, own, verify = state.buffers
         target_cache, draft_cache = state.caches
-        here = state.progress.text, state.progress.held, own
+        here = state.progress.text, state.progress.seq_lens, own
         state.steps["draft"](draft_cache, *here, drawing, q, tokens)
         drafted = self.clock()
         state.steps["target"](target_cache, *here, tokens, p)
@@ -166,10 +170,10 @@ class IidRounds(Rounds):
         verified = self.clock()
         moving = [] if is_chain(self.branching) else state.caches
         state.steps["commit"](moving, state.progress, *found)
-        state.took(begin, drafted, scored, verified, self.clock())
+        state.add_times(begin, drafted, scored, verified, self.clock())
 
-    def _laws(self) -> list[tuple[int, int, torch.dtype]]:
-        """What a round keeps of each model: distributions, their tokens, and the type."""
+    def _row_shapes(self) -> list[tuple[int, int, torch.dtype]]:
+        """Return the number of distributions of each model, the vocabulary size and the dtype."""
         if not self.length:
             return []
         parents = self.shape[1:]
@@ -184,19 +188,18 @@ def _drawn(numbers: Tensor, generator: torch.Generator | None) -> Iterator[Tenso
 
 
 def _checked(numbers: Iterator[Any], state: RoundState) -> Iterator[Tensor]:
-    """Numbers of each round, if they are such."""
+    """Yield the random numbers of each round after checking them."""
     shape = tuple(state.numbers.shape)
-    must = f"must be a float64 tensor of shape {shape}, in [0, 1), for each round"
+    must = f"must be a float64 tensor of shape {shape} in [0, 1)"
     for rounds, given in enumerate(numbers, start=1):
         if not isinstance(given, Tensor):
-            raise InvalidInputError(f"numbers of round {rounds} are {given!r:.60}: there {must}")
+            raise InvalidInputError(f"numbers of round {rounds} {must}, got {given!r:.60}")
         if tuple(given.shape) != shape or given.dtype != torch.float64:
             raise InvalidInputError(
-                f"numbers of round {rounds} have shape {tuple(given.shape)} and type "
-                f"{given.dtype}: there {must}"
+                f"numbers of round {rounds} {must}, got {given.dtype} of shape {tuple(given.shape)}"
             )
         if not bool(((given >= 0.0) & (given < 1.0)).all()):
-            odd = given[~((given >= 0.0) & (given < 1.0))][0].item()
-            raise InvalidInputError(f"numbers of round {rounds} hold {odd}: there {must}")
+            invalid = given[~((given >= 0.0) & (given < 1.0))][0].item()
+            raise InvalidInputError(f"numbers of round {rounds} {must}, got entry {invalid}")
         yield given
-    raise InvalidInputError(f"numbers ended before the texts: there {must}")
+    raise InvalidInputError(f"numbers ended before the texts; those of each round {must}")

@@ -1,8 +1,8 @@
-"""Llama and its kin as one function of tensors, over the weights of a model of transformers.
+"""Llama and related architectures as a function of tensors, with the weights of transformers.
 
-The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
-that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
-one call compiles to one graph.
+The forward of transformers inspects its arguments, creates masks and grows a cache, which is slower
+than the arithmetic of a small model.  In this file shapes are fixed and no control flow depends on
+values, so one call compiles to one graph.
 """
 
 from __future__ import annotations
@@ -20,45 +20,47 @@ from otlp.decode.models.memory import is_out_of_memory
 from otlp.errors import SizeLimitError, UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
-"""Architectures that `Llama` computes: rotary positions, gated feed-forward layers."""
+"""Supported values of `model_type`: rotary embeddings and gated feed-forward layers."""
 
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
-"""Rotary embeddings whose frequencies do not depend on the length of the text."""
+"""Types of rotary embeddings whose frequencies do not depend on the length of the text."""
 
-TRIED = 12
-"""Tokens of the text that a model is tried on."""
+CHECKED = 12
+"""Length of the text on which the logits are compared with the forward of transformers."""
 
 EPSILON = torch.finfo(torch.float32).eps
 
 Cache = list[tuple[Tensor, Tensor]]
-"""Keys and values of each layer: tensors of their own, so that compiled code writes in place."""
+"""Keys and values of each layer, in separate tensors so that compiled code writes in place."""
 
 
 class Llama(torch.nn.Module):
-    """A causal language model as a function of tokens, places and a cache with slots.
+    """A causal language model as a function of tokens, positions and a cache with slots.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Of one of `KINDS`, in evaluation mode; its weights are used where and as they are.
+        Model in evaluation mode, of type llama, mistral, qwen2 or qwen3.  Its weights are shared,
+        not copied.
     shares : sequence of float
-        Of what it copies where it drafts, as `otlp.decode.Copying` has them; by default it does
-        not copy.
+        Weights of copied tokens in drafts, as for `otlp.decode.Copying`; default no copying.
 
     Raises
     ------
     InvalidInputError
-        If a share is no number in [0, 1].
+        If a share is not a number in [0, 1].
     UnsupportedProblemError
-        If it is of another kind, its layers slide, its rotary embedding changes with the length of
-        the text, or its logits are not those of its own forward; says which.
+        If the model type is not supported, a layer has a sliding window, the rotary embedding
+        depends on the length of the text, or the logits differ from those of the forward of the
+        model; the message names the reason.
     SizeLimitError
-        If there is no room for a float32 copy of a model in half precision, that it is tried on.
+        If the device has no memory for the float32 copy of a half-precision model that its logits
+        are compared with.
 
     Notes
     -----
-    It is tried on a dozen tokens.  In half precision what is wanted are the logits of the model in
-    float32, within twice the rounding of its own forward.
+    The logits are compared on twelve tokens.  For half precision the reference is the model in
+    float32, and the tolerance is twice the rounding error of its own forward.
 
     Examples
     --------
@@ -88,7 +90,7 @@ class Llama(torch.nn.Module):
         self.head = model.lm_head
         self.rotary_scale = float(model.model.rotary_emb.attention_scaling)
         self.most_tokens = getattr(config, "max_position_embeddings", None)
-        _try(self, model)
+        _check_logits(self, model)
 
     @property
     def embedding(self) -> Tensor:
@@ -98,22 +100,22 @@ class Llama(torch.nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the weights, and of caches."""
+        """Data type of the weights and the caches."""
         return self.embedding.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are, and caches."""
+        """Device of the weights and the caches."""
         return self.embedding.device
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of one slot of a cache, over all layers."""
+        """Size of one slot of a cache over all layers, in bytes."""
         entry = self.key_heads * self.width * self.embedding.element_size()
         return int(2 * len(self.model.layers) * entry)
 
     def new_cache(self, batch: int, slots: int) -> Cache:
-        """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
+        """Return a cache of zeros: keys and values (B, key heads, slots, head width) per layer."""
         shape = batch, self.key_heads, slots, self.width
 
         def zeros() -> Tensor:
@@ -129,21 +131,21 @@ class Llama(torch.nn.Module):
         cache_slots: Tensor,
         attn_mask: Tensor,
     ) -> Tensor:
-        """Hidden states of Q tokens a row, whose keys and values are written to the cache.
+        """Compute the hidden states of Q tokens per row and write their keys and values.
 
         Parameters
         ----------
         cache : list of (Tensor, Tensor)
-            From `new_cache`, with S slots; written to in place.
+            Cache from `new_cache` with S slots, changed in place.
         tokens, positions, cache_slots : Tensor of int64, shape (B, Q)
-            Token ids, their positions in the text, and the slots of the cache that they go to.
+            Token ids, their positions in the text, and their slots in the cache.
         attn_mask : Tensor of bool, shape (B, Q, S)
-            Which slots each token attends to; its own among them.
+            Mask of the slots that each token attends to, including its own slot.
 
         Returns
         -------
         Tensor, shape (B, Q, width)
-            For `logits`.
+            Hidden states, the input of `logits`.
         """
         batch, count = tokens.shape
         rows = torch.arange(batch, device=tokens.device)[:, None]
@@ -155,34 +157,34 @@ class Llama(torch.nn.Module):
         hidden: Tensor = self.model.embed_tokens(tokens)
         for layer, (keys, values) in zip(self.model.layers, cache, strict=True):
             own, mlp = layer.self_attn, layer.mlp
-            x = self._normed(hidden, layer.input_layernorm)
+            x = self._norm(hidden, layer.input_layernorm)
             q, k, v = (part(x).view(heads) for part in (own.q_proj, own.k_proj, own.v_proj))
             if hasattr(own, "q_norm"):
-                q, k = self._normed(q, own.q_norm), self._normed(k, own.k_norm)
-            keys[rows, :, cache_slots] = _rotated(k, cos, sin)
+                q, k = self._norm(q, own.q_norm), self._norm(k, own.k_norm)
+            keys[rows, :, cache_slots] = _rotate(k, cos, sin)
             values[rows, :, cache_slots] = v
-            hidden = hidden + own.o_proj(_attended(_rotated(q, cos, sin), keys, values, attn_mask))
-            x = self._normed(hidden, layer.post_attention_layernorm)
+            hidden = hidden + own.o_proj(_attend(_rotate(q, cos, sin), keys, values, attn_mask))
+            x = self._norm(hidden, layer.post_attention_layernorm)
             hidden = hidden + mlp.down_proj(silu(mlp.gate_proj(x)) * mlp.up_proj(x))
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits of the next tokens, shape (..., V), from hidden states (..., width)."""
-        found: Tensor = self.head(self._normed(hidden, self.model.norm))
+        """Compute the logits of the next tokens (..., V) from hidden states (..., width)."""
+        found: Tensor = self.head(self._norm(hidden, self.model.norm))
         return found
 
-    def _normed(self, x: Tensor, norm: Any) -> Tensor:
+    def _norm(self, x: Tensor, norm: Any) -> Tensor:
         return rms_norm(x, norm.weight.shape, norm.weight, self.epsilon)
 
 
-def _attended(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
-    """Attend to the slots that each token sees.
+def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Compute attention over the slots selected by a mask.
 
     Parameters
     ----------
     q : Tensor, shape (B, Q, heads, head width)
     keys, values : Tensor, shape (B, key heads, S, head width)
-    sees : Tensor of bool, shape (B, Q, S)
+    mask : Tensor of bool, shape (B, Q, S)
 
     Returns
     -------
@@ -190,12 +192,12 @@ def _attended(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     """
     grouped = q.shape[2] != keys.shape[1]
     found = scaled_dot_product_attention(
-        q.transpose(1, 2), keys, values, attn_mask=sees[:, None], enable_gqa=grouped
+        q.transpose(1, 2), keys, values, attn_mask=mask[:, None], enable_gqa=grouped
     )
     return found.transpose(1, 2).flatten(2)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat([-right, left], -1) * sin
 
@@ -204,8 +206,8 @@ def _check_kind(model: Any, config: Any) -> None:
     kind = getattr(config, "model_type", type(model).__name__)
     if kind not in KINDS:
         raise UnsupportedProblemError(
-            f"{type(model).__name__} is of the kind {kind!r}, and the loop on the device computes "
-            f"{', '.join(KINDS)}: decode with otlp.decode, which takes every causal model"
+            f"model type must be one of {', '.join(KINDS)} for the loop on the device, got "
+            f"{kind!r}; decode with otlp.decode, which accepts every causal model"
         )
     windows = getattr(config, "layer_types", None) or []
     slides = "sliding_attention" in windows or (
@@ -213,59 +215,59 @@ def _check_kind(model: Any, config: Any) -> None:
     )
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     rotary = rope.get("rope_type", rope.get("type", "default"))
-    why = None
+    reason = None
     if slides:
-        why = "has layers with a sliding window"
+        reason = "has layers with a sliding window"
     elif rotary not in FIXED_ROTARY:
-        why = f"has rotary embeddings of the kind {rotary!r}, which change with the text's length"
+        reason = f"has rotary embeddings of type {rotary!r}, which depend on the text length"
     elif getattr(config, "hidden_act", "silu") != "silu":
-        why = f"has the activation {config.hidden_act!r}"
+        reason = f"has the activation {config.hidden_act!r}"
     elif model.training:
-        why = "is in training mode: call model.eval()"
-    if why:
+        reason = "is in training mode (call model.eval())"
+    if reason:
         raise UnsupportedProblemError(
-            f"{type(model).__name__} {why}; the loop on the device does not compute that: decode "
-            "with otlp.decode"
+            f"{type(model).__name__} {reason}, which the loop on the device does not support; "
+            "decode with otlp.decode"
         )
 
 
 @torch.no_grad()
-def _try(llama: Llama, model: Any) -> None:
-    """Refuse a model whose logits are others than those of its plain forward."""
+def _check_logits(llama: Llama, model: Any) -> None:
+    """Raise UnsupportedProblemError if the logits differ from those of the forward of the model."""
     device = llama.device
-    # spread over the vocabulary: special tokens lie at its ends, where models are no measure
-    tokens = torch.arange(1, TRIED + 1, device=device)[None] * llama.vocab_size // (TRIED + 1)
-    sees = torch.ones(1, TRIED, TRIED, dtype=torch.bool, device=device).tril()
-    places = torch.arange(TRIED, device=device)[None]
-    found = llama.logits(llama.forward(llama.new_cache(1, TRIED), tokens, places, places, sees))
-    own = wanted = model(input_ids=tokens, use_cache=False).logits.double()
+    # Spread the tokens over the vocabulary: logits of special tokens, at its ends, are unreliable.
+    tokens = torch.arange(1, CHECKED + 1, device=device)[None] * llama.vocab_size // (CHECKED + 1)
+    mask = torch.ones(1, CHECKED, CHECKED, dtype=torch.bool, device=device).tril()
+    at = torch.arange(CHECKED, device=device)[None]
+    found = llama.logits(llama.forward(llama.new_cache(1, CHECKED), tokens, at, at, mask))
+    own = reference = model(input_ids=tokens, use_cache=False).logits.double()
     if torch.finfo(llama.dtype).eps > EPSILON:
-        wanted = _in_float32(model)(input_ids=tokens, use_cache=False).logits.double()
+        reference = _in_float32(model)(input_ids=tokens, use_cache=False).logits.double()
 
-    # tokens that a head does not know
-    unknown = wanted == -torch.inf
+    # Some heads mask tokens with minus infinity.
+    unknown = reference == -torch.inf
     same = bool((unknown == (found == -torch.inf)).all())
 
     def size(values: Tensor) -> float:
         return float(values.masked_fill(unknown, 0.0).square().mean().sqrt())
 
-    allowed = 2.0 * size(own - wanted) + 1e3 * EPSILON * size(wanted)
-    if not (same and size(found.double() - wanted) <= allowed):
+    allowed = 2.0 * size(own - reference) + 1e3 * EPSILON * size(reference)
+    if not (same and size(found.double() - reference) <= allowed):
         raise UnsupportedProblemError(
-            f"the logits of {type(model).__name__} are not those of its own forward: decode with "
-            "otlp.decode, which calls that"
+            f"the logits of {type(model).__name__} are not those of its own forward; decode with "
+            "otlp.decode, which calls its forward"
         )
 
 
 def _in_float32(model: Any) -> Any:
     try:
-        # a model that was stored in 4 bits refuses `float` of its own
+        # The `float` method of 4-bit models raises, so call that of the base class.
         return torch.nn.Module.float(deepcopy(model))
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         size = sum(4 * one.numel() for one in model.parameters())
         raise SizeLimitError(
-            f"{type(model).__name__} is tried beside itself in float32, and {model.device} has no "
-            f"room for these {size / 2**20:,.0f} MiB: decode with otlp.decode"
+            f"{type(model).__name__} is compared with a float32 copy of {size / 2**20:,.0f} MiB, "
+            f"for which {model.device} has no memory; decode with otlp.decode"
         ) from error

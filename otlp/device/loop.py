@@ -1,8 +1,7 @@
-"""Decoding that stays on the device: a batch of texts, one flag read back a round.
+"""Decoding of a batch of texts on the device; the host reads one flag per round.
 
 Text, caches, distributions and drafts are tensors of fixed shapes that a round changes in place.
-It is `otlp.decode.decode` with static tensors: for the same random numbers, or seeds, both write
-the same tokens.
+For the same random numbers or seeds, the tokens are those of `otlp.decode.decode`.
 """
 
 from __future__ import annotations
@@ -26,36 +25,37 @@ from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.numerics.exponentials import Seed
 
 SLOTS = 128
-"""Caches have a multiple of so many slots, so that texts of like lengths share a shape."""
+"""Multiple to which the number of slots is rounded up, so that similar lengths share a shape."""
 
-READ_AT_ONCE = 128
-"""Tokens of each prompt that go through a model in one call."""
+PREFILL_TOKENS = 128
+"""Maximum number of tokens of each prompt in one call of the prefill."""
 
 Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 
 
 class DeviceLoop:
-    """Decodes batches of texts by rounds of one kind.
+    """Decoder for batches of texts on one device.
 
     Parameters
     ----------
     rounds : IidRounds or NoiseRounds
-        The models, the drafting and its verification.
+        The models, the drafting and the verification.
     ends : sequence of int
-        Tokens that end a text.
+        Ids of end-of-sequence tokens.
     slots : int, optional
-        Slots of the caches for text; by default as many as the texts need, rounded up to a multiple
-        of `SLOTS`.  One value for all calls keeps one shape for all.
+        Number of cache slots for the text.  Default: the number needed, rounded up to a multiple of
+        128.  A fixed value keeps the shapes of all calls equal.
     compiled : bool
-        Whether the models' steps are compiled; where that fails they run as they are, and a warning
-        says so once.
+        Whether to compile the steps of the models.  A step that cannot be compiled runs eagerly,
+        with one warning.
     capture : callable
-        From a round and the device to what plays it: `captured` makes it a CUDA graph on a GPU.
+        Function of a round and a device that returns the function to call for each round; the
+        default `captured` captures a CUDA graph on a GPU.
 
     Raises
     ------
     InvalidInputError
-        If a value is of another type or out of its range.
+        If an argument has the wrong type or is out of range.
 
     Examples
     --------
@@ -92,27 +92,27 @@ class DeviceLoop:
 
     @property
     def target(self) -> Llama:
-        """The model whose distribution the texts follow."""
+        """Target model, whose distribution the texts follow."""
         return self.models[0]
 
     @property
     def length(self) -> int:
-        """Length L of the longest path; 0 without a draft."""
+        """Length L of the longest drafted path; 0 without a draft model."""
         return self.rounds.length
 
     @property
     def nodes(self) -> int:
-        """Drafted tokens a round."""
+        """Number of drafted tokens per round and text."""
         return self.rounds.nodes
 
     @property
     def numbers_a_round(self) -> int:
-        """Uniform numbers that a round takes for each text; with `NoiseRounds` its key, one."""
+        """Number of random numbers per round and text; 1 (a key) for `NoiseRounds`."""
         return self.rounds.numbers_a_round
 
     @property
     def uncompiled(self) -> list[str]:
-        """Names of the steps that were to be compiled and run as they are: see `compiled`."""
+        """Names of the steps whose compilation failed and that run eagerly."""
         made = [one for steps in self._steps.values() for one in steps.items()]
         return sorted({name for name, step in made if not getattr(step, "compiled", True)})
 
@@ -122,16 +122,17 @@ class DeviceLoop:
         tokens: int,
         generator: torch.Generator | Iterator[Tensor] | Sequence[Seed] | None = None,
     ) -> Decoded:
-        """Go on with each prompt by so many tokens, or until an end token.
+        """Continue each prompt by a number of tokens, or until an end token.
 
         Parameters
         ----------
         prompts : sequence of int sequences
-            Token ids, at least one each; of any lengths.
+            Token ids of each prompt, at least one.  Lengths may differ.
         tokens : int
+            Maximum number of new tokens per prompt.
         generator : torch.Generator or iterator of Tensor, optional
-            On the device; or the uniform numbers of each round, float64 of shape
-            (B, `numbers_a_round`).  With equality a seed for each prompt, and no default.
+            Generator on the device, or the uniform random numbers of each round, float64 of shape
+            (B, `numbers_a_round`).  For `NoiseRounds` a sequence of one seed per prompt, required.
 
         Returns
         -------
@@ -140,10 +141,10 @@ class DeviceLoop:
         Raises
         ------
         InvalidInputError
-            If a prompt is empty, holds no token ids, or is too long for the caches or the models;
-            or if the numbers end, or are none of those that a round takes, or a seed is none.
+            If a prompt is empty, has invalid token ids, or is too long for the caches or the
+            models; or if the random numbers end early or are invalid, or a seed is invalid.
         SizeLimitError
-            If the device has no room for the caches; says how much they take.
+            If the device has no memory for the caches; the message names their size.
         """
         whole_number(tokens, "tokens")
         texts = [token_ids(one, f"prompt {n}", self.target.vocab_size)
@@ -154,7 +155,7 @@ class DeviceLoop:
             draw = self.rounds.numbers(generator, state)
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
-                _read(model, cache, state.progress.text, longest)
+                _prefill(model, cache, state.progress.text, longest)
             rounds = 0
             begin, begin_processor = perf_counter(), process_time()
             done = False
@@ -174,32 +175,35 @@ class DeviceLoop:
         return Decoded(new, calls, rounds, seconds, processor, parts)
 
     def _context(self, longest: int, tokens: int) -> int:
-        """Slots for text: enough for the longest prompt, the new tokens and a path beyond."""
+        """Return the number of slots for the longest prompt, the new tokens and one more path."""
         needed = longest + tokens + self.length + 1
         context = self.slots or -(-needed // SLOTS) * SLOTS
         if needed > context:
             raise InvalidInputError(
-                f"the longest prompt has {longest} tokens: with {tokens} new ones and a path of "
-                f"{self.length} it needs {needed} slots, and the caches have {context}; shorten "
-                f"it, or give slots={needed}"
+                f"slots must be at least {needed} for a prompt of {longest} tokens, {tokens} new "
+                f"tokens and a path of {self.length}, got {context}; shorten the prompt, or pass "
+                f"slots={needed}"
             )
         return context
 
     def _prepared(self, batch: int, context: int) -> tuple[RoundState, Callable[[], None]]:
-        """The state of a shape, and a round on it, compiled and captured; the last is kept."""
+        """Return the state for a shape and a function that runs a round, compiled and captured.
+
+        The last result is cached.
+        """
         if self._kept is not None and self._kept[0] == (batch, context):
             return self._kept[1:]
         self._kept = None
         slots = [context + own for own in self.rounds.slots]
         models = list(zip(self.models, slots, strict=True))
         try:
-            held, goal, calls = (
+            seq_lens, goal, calls = (
                 torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)
             )
             text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
             done = torch.zeros((), dtype=torch.bool, device=self.device)
             state = RoundState(
-                Progress(text, held, goal, calls, done, self.ends),
+                Progress(text, seq_lens, goal, calls, done, self.ends),
                 [
                     model.new_cache(batch, own)
                     for model, own in zip(self.models, slots, strict=True)
@@ -207,7 +211,7 @@ class DeviceLoop:
                 self._steps_of((batch, context)),
                 *self.rounds.tensors(batch, context),
             )
-            for _ in range(2):  # what is not compiled for this shape is compiled
+            for _ in range(2):  # Compile the steps for this shape.
                 self.rounds.play(state)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -215,9 +219,9 @@ class DeviceLoop:
             size = self.rounds.bytes_a_text
             size += sum(own * model.slot_bytes for model, own in models)
             raise SizeLimitError(
-                f"{self.device} has no room for {batch} texts: caches of {max(slots)} slots and "
-                f"the distributions of a round take {batch * size / 2**20:,.0f} MiB "
-                f"({size / 2**20:,.1f} MiB a text): decode fewer or shorter texts at a time, or "
+                f"{self.device} has no memory for {batch} texts: caches of {max(slots)} slots and "
+                f"the distributions of a round need {batch * size / 2**20:,.0f} MiB "
+                f"({size / 2**20:,.1f} MiB per text); decode fewer or shorter texts at a time, or "
                 "load the models in half precision"
             ) from error
         self._kept = (
@@ -228,14 +232,14 @@ class DeviceLoop:
         return self._kept[1:]
 
     def _steps_of(self, shape: tuple[int, int]) -> dict[str, Any]:
-        """The steps for a batch and a context: what is compiled is for one shape."""
+        """Return the steps for a batch size and a context; each shape is compiled separately."""
         if shape not in self._steps:
             steps: dict[str, Any] = self.rounds.steps()
             if self.compiled:
-                # a CPU's compiler fuses no two operations into one rounding, and a GPU's does
-                kept = () if self.device.type == "cpu" else self.rounds.rounded
+                # The GPU compiler fuses operations and rounds once; the CPU compiler does not.
+                eager = () if self.device.type == "cpu" else self.rounds.rounded
                 steps = {
-                    name: step if name in kept else CompiledStep(step, self.device)
+                    name: step if name in eager else CompiledStep(step, self.device)
                     for name, step in steps.items()
                 }
             self._steps[shape] = steps
@@ -243,26 +247,26 @@ class DeviceLoop:
 
     def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:
         if not texts:
-            raise InvalidInputError("there are no prompts: give at least one")
+            raise InvalidInputError("prompts must have at least one prompt, got none")
         for number, text in enumerate(texts, start=1):
             if not text.size:
-                raise InvalidInputError(f"prompt {number} is empty: give at least one token")
+                raise InvalidInputError(f"prompt {number} must have at least one token, got none")
             for model in self.models:
                 most = model.most_tokens
                 if most is not None and text.size + tokens + self.length > most:
                     raise InvalidInputError(
-                        f"prompt {number} has {text.size} tokens: with {tokens} new ones and a "
-                        f"path of {self.length} that is more than the model's context of {most}"
+                        f"prompt {number} has {text.size} tokens; with {tokens} new tokens and a "
+                        f"path of {self.length} it exceeds the context of the model, {most}"
                     )
         return max(text.size for text in texts)
 
     def _reset(self, state: RoundState, texts: Sequence[IntArray], tokens: int) -> None:
-        """Begin with the prompts; what the caches hold of another text is overwritten or unseen."""
-        text, held, goal, calls, _, _ = state.progress
+        """Reset the state to the prompts; old cache entries are overwritten or masked."""
+        text, seq_lens, goal, calls, _, _ = state.progress
         for row, prompt in enumerate(texts):
             text[row, : prompt.size] = self._tensor(prompt.tolist())
-        held.copy_(self._tensor([prompt.size for prompt in texts]))
-        goal.copy_(held + tokens)
+        seq_lens.copy_(self._tensor([prompt.size for prompt in texts]))
+        goal.copy_(seq_lens + tokens)
         calls.zero_()
         state.parts.update(dict.fromkeys(PARTS, 0.0))
 
@@ -270,11 +274,11 @@ class DeviceLoop:
         return torch.tensor(values, dtype=torch.long, device=self.device)
 
 
-def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
-    """Read the prompts, some tokens at a time; what is behind a shorter one is overwritten."""
+def _prefill(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
+    """Write the prompts to the cache in chunks; entries after shorter prompts are overwritten."""
     batch, device = text.shape[0], text.device
     slots = torch.arange(cache[0][0].shape[2], device=device)
-    for start in range(0, longest, READ_AT_ONCE):
-        places = torch.arange(start, min(start + READ_AT_ONCE, longest), device=device)
-        places = places.expand(batch, -1)
-        model.forward(cache, text.gather(1, places), places, places, slots <= places[..., None])
+    for start in range(0, longest, PREFILL_TOKENS):
+        stop = min(start + PREFILL_TOKENS, longest)
+        at = torch.arange(start, stop, device=device).expand(batch, -1)
+        model.forward(cache, text.gather(1, at), at, at, slots <= at[..., None])

@@ -1,4 +1,4 @@
-"""The models of a loop: a target, a draft for it if there is one, and how both sample."""
+"""Models of a loop: a target, an optional draft model, and their sampling parameters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True, eq=False)
 class LoopModels:
-    """A target and its draft, on one device and over one vocabulary.
+    """A target and its draft model, on one device and over one vocabulary.
 
     Parameters
     ----------
     target : Llama
+        Target model.
     draft : Llama, optional
-        Without a draft the target decodes plainly, a token a call.
+        Draft model.  Without it the target decodes one token per call.
     sampling : Sampling
-        From logits to next-token distributions, of both models.
+        Sampling parameters of both models.
     draft_temperature : float, optional
-        Of the draft alone: any keeps the target's distribution.  By default that of `sampling`.
+        Temperature of the draft model, by default that of `sampling`.  Decoding is lossless for
+        every value.
 
     Raises
     ------
     InvalidInputError
-        If the models do not go together, or a value is of another type or out of its range.
+        If the models differ in vocabulary size or device, or an argument has the wrong type or is
+        out of range.
 
     Examples
     --------
@@ -49,7 +52,7 @@ class LoopModels:
     def __post_init__(self) -> None:
         is_a(self.target, Llama, "the target")
         if self.target.shares:
-            raise InvalidInputError("the target copies: texts follow a model as it is, drafts may")
+            raise InvalidInputError("the target must have no shares: only draft models may copy")
         if self.draft is not None:
             is_a(self.draft, Llama, "the draft")
             _check_pair(self.draft, self.target)
@@ -57,34 +60,34 @@ class LoopModels:
         self.sampling.at(self.draft_temperature)
         if self.draft is None and self.draft_temperature is not None:
             raise InvalidInputError(
-                f"draft_temperature is {self.draft_temperature}, and there is no draft: leave it "
-                "out"
+                "draft_temperature must be left out if there is no draft model, got "
+                f"{self.draft_temperature}"
             )
 
     @property
     def all(self) -> list[Llama]:
-        """The target, then the draft if there is one."""
+        """The target, followed by the draft model if there is one."""
         return [self.target] if self.draft is None else [self.target, self.draft]
 
     @property
     def draft_sampling(self) -> Sampling:
-        """The sampling of the draft."""
+        """Sampling parameters of the draft model."""
         return self.sampling.at(self.draft_temperature)
 
     @property
     def device(self) -> torch.device:
-        """Where both models lie."""
+        """Device of both models."""
         return self.target.device
 
 
 def _check_pair(draft: Llama, target: Llama) -> None:
     if draft.vocab_size != target.vocab_size:
         raise InvalidInputError(
-            f"the draft has {draft.vocab_size} tokens and the target {target.vocab_size}: both "
-            "must be over the same vocabulary"
+            "the draft and the target must have the same vocabulary, got "
+            f"{draft.vocab_size} tokens and {target.vocab_size}"
         )
     if draft.device != target.device:
         raise InvalidInputError(
-            f"the draft lies on {draft.device} and the target on {target.device}: move both to "
-            "one device"
+            "the draft and the target must be on one device, got "
+            f"{draft.device} and {target.device}"
         )

@@ -1,4 +1,4 @@
-"""Rounds by shared noise: a tree that grows by it, and equality with what the target draws."""
+"""Rounds with shared noise: draft trees grown from the noise, verified by equality."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from otlp.numerics.exponentials import seed_key
 FOUR_NODES = top_tree(4, 4)
 
 
-class Raced(NamedTuple):
-    """The rows of noise of a round, what is drafted, and what the target draws."""
+class NoiseBuffers(NamedTuple):
+    """Buffers of a round: the rows of noise, the draft tree and the draws of the target."""
 
     noise: Tensor
     grown: Grown
@@ -41,27 +41,30 @@ class Raced(NamedTuple):
 
 
 class NoiseRounds(Rounds):
-    """A `TopTree` by the noise of seeds, or without a draft the target's draws.
+    """Rounds with a `TopTree` drafted from the noise of seeds, verified by equality.
 
-    The target draws by seeds, and the draft knows them: see `otlp.decode.Equality`.
+    The seeds determine the draws of the target, and the draft model uses the same seeds; see
+    `otlp.decode.Equality`.  Without a draft model each round is one draw of the target.
 
     Parameters
     ----------
     models : LoopModels
+        The target and its draft model.
     drafting : TopTree, optional
-        By default ``top_tree(4, 4)``.
+        Draft tree, default ``top_tree(4, 4)``.
     calibration : Calibration, optional
-        By default `Calibration()`.  Models have no names here: that it was fitted to them is not
-        checked.
+        Default `Calibration()`.  Whether the calibration was fitted to these models is not checked,
+        because the models have no names.
     clock : callable
-        `time.perf_counter`, or `time.process_time` on a CPU that other work shares.
+        `time.perf_counter`, or `time.process_time` on a CPU shared with other processes.
 
     Raises
     ------
     InvalidInputError
-        If there is a drafting or a calibration without a draft, or a value is of another type.
+        If `drafting` or `calibration` is passed without a draft model, or an argument has the wrong
+        type.
     UnsupportedProblemError
-        If the drafting is no `TopTree` of one node at least.
+        If `drafting` is not a `TopTree` with at least one node.
 
     Examples
     --------
@@ -94,13 +97,13 @@ class NoiseRounds(Rounds):
         for name, value in (("drafting", drafting), ("calibration", calibration)):
             if value is not None and not drafts:
                 raise InvalidInputError(
-                    f"{name} is {value!r:.80}, and there is no draft: leave it out"
+                    f"{name} must be left out if there is no draft model, got {value!r:.80}"
                 )
         drafting = FOUR_NODES if drafting is None else drafting
         if not isinstance(drafting, TopTree) or not drafting.nodes:
             raise UnsupportedProblemError(
-                f"drafting is {drafting!r:.80}: with equality the loop on the device drafts "
-                "top_tree(N, L); others are drafted by otlp.decode"
+                "drafting must be top_tree(N, L) with at least one node for equality on the "
+                f"device, got {drafting!r:.80}; use otlp.decode for other drafts"
             )
         self.models, self.clock = models, check_function(clock, "clock")
         self.calibration = Calibration() if calibration is None else calibration
@@ -109,17 +112,17 @@ class NoiseRounds(Rounds):
         self.shape = GrownShape(drafting, self.vocab_size)
         self.length = drafting.length if drafts else 0
         self.nodes = self.shape.nodes if drafts else 0
-        # what is moved comes from somewhere, even where nothing is expanded
+        # At least one slot, since `commit` gathers slots even if no node is expanded.
         self.slots = (self.nodes, max(1, sum(self.shape.widths[1:])))[: len(models.all)]
 
     @property
     def bytes_a_text(self) -> int:
-        """Of the rows of noise, and of the target's distributions."""
+        """Bytes per text of the rows of noise and of the distributions of the target."""
         kind = torch.promote_types(self.models.target.dtype, torch.float32)
         return self.vocab_size * (8 * (self.length + 1) + kind.itemsize * (self.nodes + 1))
 
     def steps(self) -> dict[str, Step]:
-        """Two, or five."""
+        """Return the steps of a round: five, or two without a draft model."""
         noise = noise_step(self.vocab_size, self.length + 1)
         models = self.models
         if models.draft is None:
@@ -132,8 +135,8 @@ class NoiseRounds(Rounds):
             "commit": commit,
         }
 
-    def tensors(self, batch: int, context: int) -> tuple[Tensor, Raced]:
-        """Keys of the texts' noise, and where a round keeps what it finds."""
+    def tensors(self, batch: int, context: int) -> tuple[Tensor, NoiseBuffers]:
+        """Return the buffer of noise keys and the buffers of a round."""
 
         def whole(*shape: int) -> Tensor:
             return torch.zeros(batch, *shape, dtype=torch.long, device=self.device)
@@ -141,29 +144,29 @@ class NoiseRounds(Rounds):
         shape = batch, self.length + 1, self.vocab_size
         noise = torch.ones(shape, dtype=torch.float64, device=self.device)
         grown = Grown(*(whole(self.nodes) for _ in Grown._fields))
-        return whole(1), Raced(noise, grown, whole(1 + self.nodes))
+        return whole(1), NoiseBuffers(noise, grown, whole(1 + self.nodes))
 
     def numbers(self, given: Any, state: RoundState) -> Iterator[Tensor]:
-        """The keys of the seeds, in every round."""
+        """Return the keys of the seeds, equal in every round."""
         batch = len(state.numbers)
         if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != batch:
             raise InvalidInputError(
-                f"with equality the target draws by seeds, and {given!r:.60} is given: give a list "
-                f"of {batch}, one for each prompt"
+                f"generator must be a list of {batch} seeds for NoiseRounds, one per prompt, got "
+                f"{given!r:.60}"
             )
         keys = [[seed_key(seed)] for seed in given]
         return repeat(torch.tensor(keys, dtype=torch.long, device=self.device))
 
     def play(self, state: RoundState) -> None:
-        """Make the noise, draft, draw, walk and commit; or decode a token."""
-        steps, progress, (noise, grown, drawn) = state.steps, state.progress, state.kept
+        """Compute noise, draft, draw, verify and commit; or decode one token without a draft."""
+        steps, progress, (noise, grown, drawn) = state.steps, state.progress, state.buffers
         begin = self.clock()
-        steps["noise"](state.numbers, progress.held, noise)
+        steps["noise"](state.numbers, progress.seq_lens, noise)
         if not self.length:
             steps["plain"](state.caches[0], progress, noise)
-            state.took(begin, begin, *[self.clock()] * 3)
+            state.add_times(begin, begin, *[self.clock()] * 3)
             return
-        here = progress.text, progress.held, noise, grown
+        here = progress.text, progress.seq_lens, noise, grown
         steps["draft"](state.caches[1], *here)
         drafted = self.clock()
         steps["target"](state.caches[0], *here, drawn)
@@ -172,4 +175,4 @@ class NoiseRounds(Rounds):
         verified = self.clock()
         moving = [] if self.shape.is_chain else state.caches
         steps["commit"](moving, progress, grown, *found)
-        state.took(begin, drafted, scored, verified, self.clock())
+        state.add_times(begin, drafted, scored, verified, self.clock())

@@ -1,4 +1,4 @@
-"""What a loop plays: rounds of one kind, and the tensors they work on, at their places for good."""
+"""Interface of the rounds of a loop, and the static tensors that they use."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ from otlp.device.steps import Progress, Step
 from otlp.errors import InvalidInputError
 
 
-def check_function(value: Any, what: str) -> Any:
-    """Return a function; refuse another object by name."""
+def check_function(value: Any, name: str) -> Any:
+    """Return `value`, or raise InvalidInputError if it is not callable."""
     if not callable(value):
-        raise InvalidInputError(f"{what} is {value!r:.60}: it must be a function")
+        raise InvalidInputError(f"{name} must be a function, got {value!r:.60}")
     return value
 
 
 PARTS = ("draft", "target", "verification", "rest")
-"""What the time of a round is divided into."""
+"""Names of the timed parts of a round."""
 
 
 @dataclass(eq=False)
 class RoundState:
-    """Of one batch of texts.
+    """State of one batch of texts.
 
     Attributes
     ----------
     progress : Progress
     caches : list of Cache
-        Of the target, and of the draft if there is one.
+        Cache of the target, followed by the cache of the draft model if there is one.
     steps : dict of function
-        What `Rounds.steps` gave, compiled or not.
+        Steps from `Rounds.steps`, compiled or not.
     numbers : Tensor
-        What a round is given by `Rounds.numbers`.
-    kept : object
-        What else `Rounds.tensors` made.
+        Random numbers of the current round, from `Rounds.numbers`.
+    buffers : object
+        Other tensors from `Rounds.tensors`.
     parts : dict of float
-        Seconds so far.
+        Seconds so far, by part.
     """
 
     progress: Progress
     caches: list[Cache]
     steps: dict[str, Step]
     numbers: Tensor
-    kept: Any
+    buffers: Any
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
-    def took(self, *times: float) -> None:
-        """Add up the parts of a round, from the times at their ends and at its beginning."""
+    def add_times(self, *times: float) -> None:
+        """Add the durations of the parts of a round, from its start time and their end times."""
         for part, begin, end in zip(PARTS, times[:-1], times[1:], strict=True):
             self.parts[part] += end - begin
 
 
 class Rounds(ABC):
-    """A way to draft and to verify, for one target and, but where nothing is drafted, one draft.
+    """A method of drafting and verification, for a target and an optional draft model.
 
     Attributes
     ----------
     models : LoopModels
     clock : callable
-        What the parts of a round are timed by.
+        Clock for the times of the parts of a round.
     length : int
-        Of the longest path that is drafted.
+        Length of the longest drafted path.
     nodes : int
-        Drafted tokens of a text.
+        Number of drafted tokens per text.
     slots : tuple of int
-        Slots of each model's cache behind the text.
+        Number of cache slots after the text, for each model.
     numbers_a_round : int
-        What a round takes for each text.
+        Number of random numbers per round and text.
     rounded : tuple of str
-        Steps whose results must not depend on how a compiler rounds.
+        Names of the steps whose results must not depend on the rounding of a compiler.
     """
 
     models: LoopModels
@@ -89,20 +89,20 @@ class Rounds(ABC):
     @property
     @abstractmethod
     def bytes_a_text(self) -> int:
-        """What a round keeps of a text's distributions."""
+        """Size of the distributions of a round, in bytes per text."""
 
     @abstractmethod
     def steps(self) -> dict[str, Step]:
-        """Functions of tensors that a round calls, by name, for one shape."""
+        """Return the functions of tensors that a round calls, by name, for one shape."""
 
     @abstractmethod
     def tensors(self, batch: int, context: int) -> tuple[Tensor, Any]:
-        """Make what `RoundState` calls numbers and kept."""
+        """Create the tensors `numbers` and `buffers` of `RoundState`."""
 
     @abstractmethod
     def numbers(self, given: Any, state: RoundState) -> Iterator[Tensor]:
-        """What each round is given; refuse what is none of it."""
+        """Return an iterator over the random numbers of each round, after checking `given`."""
 
     @abstractmethod
     def play(self, state: RoundState) -> None:
-        """Change the state by one round."""
+        """Run one round, changing the state in place."""

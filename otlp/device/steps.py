@@ -1,10 +1,10 @@
-"""The steps of a round as functions of tensors: fixed shapes, nothing read back, one call each.
+"""Steps of a round as functions of tensors with fixed shapes that read no value back.
 
-What is drafted is a prefix tree of i.i.d. children, k_1, ..., k_L of each token by depth: K paths
-of L tokens are K, 1, ..., 1.  The cache of a model has C slots for the text, in order, and behind
-them N slots for the drafted tokens, level by level.  A token sees the text and its own path
-(`own_slots`); what is accepted moves to the text.  One path is drafted where its tokens belong in
-the text, and nothing moves.
+The draft is a prefix tree with k_1, ..., k_L i.i.d. children of each token by depth; K, 1, ..., 1
+are K paths of L tokens.  The cache of a model has C slots for the text, in order, followed by N
+slots for the drafted tokens, level by level.  A token attends to the text and to its own path
+(`own_slots`).  The cache entries of accepted tokens are moved to the text.  If the draft is one
+path, its tokens are written to the slots of the text, and no entry is moved.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from otlp.device.llama import Cache, Llama
 Step = Callable[..., Any]
 
 NEVER = 2**40
-"""A place beyond every text."""
+"""A position after the end of every text."""
 
 
 class Progress(NamedTuple):
-    """How far the texts are; all but `ends` changes in place.
+    """Progress of the texts; all fields except `ends` are changed in place.
 
     Attributes
     ----------
     text : Tensor, shape (B, C), int64
-    held, goal : Tensor, shape (B,), int64
-        How much of it is text, and how much is wanted.
+        Token ids.
+    seq_lens, goal : Tensor, shape (B,), int64
+        Current and final number of tokens of each text.
     calls : Tensor, shape (B,), int64
-        Target calls so far.
+        Number of target calls so far.
     done : Tensor of bool, shape ()
-        Whether all have reached their goals.
+        Whether all texts have reached their goals.
     ends : Tensor, shape (E,), int64
-        Tokens that end a text, possibly none.
+        Ids of end-of-sequence tokens, possibly empty.
     """
 
     text: Tensor
-    held: Tensor
+    seq_lens: Tensor
     goal: Tensor
     calls: Tensor
     done: Tensor
@@ -54,7 +55,7 @@ class Progress(NamedTuple):
 
 
 def logits_to_probs(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Next-token distributions from logits, as `Sampling.distributions`, in float32 at least.
+    """Compute next-token distributions from logits, as `Sampling.distributions`.
 
     Parameters
     ----------
@@ -64,6 +65,7 @@ def logits_to_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     Returns
     -------
     Tensor, shape (..., V)
+        Distributions in float32 or float64.
     """
     if sampling.temperature == 0.0:
         best = logits.argmax(-1, keepdim=True)
@@ -85,14 +87,14 @@ def logits_to_probs(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def own_slots(parents: Sequence[int], context: int, device: torch.device) -> Tensor:
-    """Which slots the last token of the text and each drafted token see, beside the text's.
+    """Return the attention mask of drafted slots for the last text token and each drafted token.
 
     Parameters
     ----------
     parents : sequence of int
-        Of the root, -1, and of N drafted slots.
+        Parents of the root (-1) and of the N drafted slots.
     context : int
-        C.
+        Number of text slots C, which are False in the mask.
     device : torch.device
 
     Returns
@@ -107,113 +109,114 @@ def own_slots(parents: Sequence[int], context: int, device: torch.device) -> Ten
 
 
 def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
-    """The step that drafts the tree, level by level, into tensors that are given.
+    """Return the step that drafts the tree, level by level, into the tensors passed.
 
-    At the root the last two tokens go through the model: after a path that was accepted whole its
-    last token has not been seen yet.
+    At the root the model runs on the last two tokens, because its cache lacks the last drafted
+    token if the whole path was accepted.
     """
 
     def step(
-        cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor,
-        laws_after: Tensor, drafted: Tensor,
+        cache: Cache, text: Tensor, seq_lens: Tensor, own: Tensor, numbers: Tensor,
+        probs: Tensor, drafted: Tensor,
     ) -> None:  # fmt: skip
         batch, context = text.shape
         at = torch.arange(cache[0][0].shape[2], device=text.device)
-        places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
-        tokens = text.gather(1, places)
-        hidden = model.forward(cache, tokens, places, places, at <= places[..., None])
-        prefixes, so_far = text.new_empty(batch, 1, 0), 0
-        q = probs_behind(model, sampling, hidden[:, -1:], text, held, prefixes)
+        positions = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
+        tokens = text.gather(1, positions)
+        hidden = model.forward(cache, tokens, positions, positions, at <= positions[..., None])
+        prefixes, offset = text.new_empty(batch, 1, 0), 0
+        q = probs_after(model, sampling, hidden[:, -1:], text, seq_lens, prefixes)
         rows, levels = [q], []
         for level, children in enumerate(branching):
             width = prefixes.shape[1]
             if level:
-                places = (held[:, None] + level - 1).expand(-1, width)
+                positions = (seq_lens[:, None] + level - 1).expand(-1, width)
                 if is_chain(branching):
-                    slots, sees = in_the_text(places, context, at)
+                    slots, mask = text_slots(positions, context, at)
                 else:
-                    slots = so_far - width + torch.arange(width, device=text.device)
-                    sees = (at < held[:, None, None]) | own[1 + slots]
+                    slots = offset - width + torch.arange(width, device=text.device)
+                    mask = (at < seq_lens[:, None, None]) | own[1 + slots]
                     slots = (context + slots).expand(batch, -1)
-                hidden = model.forward(cache, prefixes[..., -1], places, slots, sees)
-                q = alike(probs_behind(model, sampling, hidden, text, held, prefixes), prefixes)
+                hidden = model.forward(cache, prefixes[..., -1], positions, slots, mask)
+                q = unify(probs_after(model, sampling, hidden, text, seq_lens, prefixes), prefixes)
                 rows.append(q)
-            uniform = numbers[:, so_far : so_far + width * children]
+            uniform = numbers[:, offset : offset + width * children]
             drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))
             drawn = drawn.view(batch, -1, 1)
             prefixes = torch.cat([prefixes.repeat_interleave(children, 1), drawn], 2)
             levels.append(drawn[..., 0])
-            so_far += width * children
-        laws_after.copy_(torch.cat(rows, 1))
+            offset += width * children
+        probs.copy_(torch.cat(rows, 1))
         drafted.copy_(torch.cat(levels, 1))
 
     return step
 
 
-def probs_behind(
-    model: Llama, sampling: Sampling, hidden: Tensor, text: Tensor, held: Tensor, prefixes: Tensor
-) -> Tensor:
-    """The draft's distributions after drafted prefixes, with what it copies."""
+def probs_after(
+    model: Llama, sampling: Sampling, hidden: Tensor, text: Tensor, seq_lens: Tensor,
+    prefixes: Tensor,
+) -> Tensor:  # fmt: skip
+    """Return the distributions of the draft model after drafted prefixes, including copying."""
     logits = model.logits(hidden)
     if model.shares:
-        logits = copied_logits(logits, text, held, prefixes, model.shares)
+        logits = copied_logits(logits, text, seq_lens, prefixes, model.shares)
     return logits_to_probs(logits, sampling)
 
 
 def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
-    """The step that writes the target's distributions after each drafted prefix."""
+    """Return the step that writes the distributions of the target after each drafted prefix."""
     widths = list(accumulate(branching, mul))
 
     def step(
-        cache: Cache, text: Tensor, held: Tensor, own: Tensor, drafted: Tensor, laws_after: Tensor
+        cache: Cache, text: Tensor, seq_lens: Tensor, own: Tensor, drafted: Tensor, probs: Tensor
     ) -> None:
         batch, context = text.shape
-        last = held[:, None] - 1
+        last = seq_lens[:, None] - 1
         levels = torch.split(drafted, widths, 1)
-        behind = ((last + 1 + at).expand_as(one) for at, one in enumerate(levels))
-        places = torch.cat([last, *behind], 1)
+        level_positions = ((last + 1 + at).expand_as(one) for at, one in enumerate(levels))
+        positions = torch.cat([last, *level_positions], 1)
         at = torch.arange(cache[0][0].shape[2], device=text.device)
         if is_chain(branching):
-            slots, sees = in_the_text(places, context, at)
+            slots, mask = text_slots(positions, context, at)
         else:
             drawn_slots = context + torch.arange(drafted.shape[1], device=text.device)
             slots = torch.cat([last, drawn_slots.expand(batch, -1)], 1)
-            sees = (at < held[:, None, None]) | own
+            mask = (at < seq_lens[:, None, None]) | own
         tokens = torch.cat([text.gather(1, last), drafted], 1)
-        hidden = model.forward(cache, tokens, places, slots, sees)
+        hidden = model.forward(cache, tokens, positions, slots, mask)
         root, *rows = torch.split(logits_to_probs(model.logits(hidden), sampling), [1, *widths], 1)
         found, prefixes = [root], drafted.new_empty(batch, 1, 0)
         for row, drawn, children in zip(rows, levels, branching, strict=True):
             prefixes = prefixes.repeat_interleave(children, 1)
             prefixes = torch.cat([prefixes, drawn[..., None]], 2)
-            found.append(alike(row, prefixes))
-        laws_after.copy_(torch.cat(found, 1))
+            found.append(unify(row, prefixes))
+        probs.copy_(torch.cat(found, 1))
 
     return step
 
 
 def is_chain(branching: Sequence[int]) -> bool:
-    """Whether one path is drafted, whose tokens take their places in the text."""
+    """Return whether the tree is one path, whose tokens are written to the slots of the text."""
     return all(children == 1 for children in branching)
 
 
-def in_the_text(places: Tensor, context: int, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Slots of tokens at these places, and what they see; texts that are done stay inside."""
-    slots = places.clamp(max=context - 1)
+def text_slots(positions: Tensor, context: int, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the text slots of tokens and their masks, clamped for finished texts."""
+    slots = positions.clamp(max=context - 1)
     return slots, at <= slots[..., None]
 
 
 def plain_step(model: Llama, sampling: Sampling) -> Step:
-    """The step that decodes one token of each row without a draft, and appends it."""
+    """Return the step that decodes and appends one token per row without a draft model."""
 
     def step(cache: Cache, progress: Progress, numbers: Tensor) -> None:
-        text, held = progress.text, progress.held
-        last = held[:, None] - 1
+        text, seq_lens = progress.text, progress.seq_lens
+        last = seq_lens[:, None] - 1
         slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        sees = slots <= last[..., None]
-        hidden = model.forward(cache, text.gather(1, last), last, last, sees)
+        mask = slots <= last[..., None]
+        hidden = model.forward(cache, text.gather(1, last), last, last, mask)
         p = logits_to_probs(model.logits(hidden[:, -1]), sampling)
-        append(progress, draw_index(p.double(), numbers), torch.ones_like(held))
+        append(progress, draw_index(p.double(), numbers), torch.ones_like(seq_lens))
 
     return step
 
@@ -221,30 +224,30 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
 def commit(
     caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
 ) -> None:
-    """Move what is accepted behind the texts, in these caches, and append it and a token more."""
+    """Move the cache slots of the accepted path to the text, and append the new tokens."""
     for cache in caches:
-        keep_slots(cache, progress.held, (path - 1).clamp(min=0), progress.text.shape[1])
+        keep_slots(cache, progress.seq_lens, (path - 1).clamp(min=0), progress.text.shape[1])
     append(progress, tokens, accepted + 1)
 
 
 def by_path(rows: Tensor, paths: int) -> Tensor:
-    """Rows after the root and each slot of K paths, (B, 1 + K l, V), as (B, K, l + 1, V)."""
+    """Reshape rows (B, 1 + K l, V) after the root and the slots of K paths to (B, K, l + 1, V)."""
     root, nodes = rows[:, None, :1], rows[:, 1:]
     nodes = nodes.view(len(rows), -1, paths, rows.shape[2]).transpose(1, 2)
     return torch.cat([root.expand(-1, paths, -1, -1), nodes], 2)
 
 
-def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
-    """Give paths that begin with the same tokens the same row, that of the first of them.
+def unify(rows: Tensor, prefixes: Tensor) -> Tensor:
+    """Replace rows after equal prefixes by the first such row.
 
-    Rounding may depend on where in a batch a row is worked out; verification needs equal laws
-    after equal prefixes.
+    Rounding may depend on the position of a row in a batch, but verification requires equal
+    distributions after equal prefixes.
 
     Parameters
     ----------
     rows : Tensor, shape (B, K, V)
+        Distributions after the prefixes.
     prefixes : Tensor, shape (B, K, n)
-        What the rows come after.
     """
     if rows.shape[1] == 1:
         return rows
@@ -254,55 +257,56 @@ def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
 
 
 def append(progress: Progress, tokens: Tensor, count: Tensor) -> None:
-    """Append tokens to the texts that have not reached their goal; an end token is one.
+    """Append tokens to the texts that have not reached their goal; an end token sets the goal.
 
     Parameters
     ----------
     progress : Progress
         Changed in place.
     tokens : Tensor, shape (B, L + 1), int64
-        Padded with -1 behind the first `count` of each row.
+        New tokens, padded with -1 after the first `count` tokens of each row.
     count : Tensor, shape (B,), int64
+        Number of new tokens.
     """
-    text, held, goal, calls, done, ends = progress
-    live = held < goal
+    text, seq_lens, goal, calls, done, ends = progress
+    live = seq_lens < goal
     place = torch.arange(tokens.shape[1], device=text.device)
     new = place < count[:, None]
-    # a row that is done writes behind its text
-    where = (held[:, None] + place).clamp(max=text.shape[1] - 1)
+    # Rows of finished texts write after the end of their text.
+    where = (seq_lens[:, None] + place).clamp(max=text.shape[1] - 1)
     kept = text.gather(1, where)
     text.scatter_(1, where, torch.where(new & live[:, None], tokens, kept))
     ended = new & (tokens[..., None] == ends).any(-1)
     end = torch.where(ended, place, NEVER).amin(1)
-    goal.copy_(torch.where(live, torch.minimum(goal, held + end + 1), goal))
-    held.add_(torch.where(live, count, 0))
+    goal.copy_(torch.where(live, torch.minimum(goal, seq_lens + end + 1), goal))
+    seq_lens.add_(torch.where(live, count, 0))
     calls.add_(live)
-    done.copy_((held >= goal).all())
+    done.copy_((seq_lens >= goal).all())
 
 
-def keep_slots(cache: Cache, held: Tensor, slots: Tensor, context: int) -> None:
-    """Move drafted slots behind the text; in place.
+def keep_slots(cache: Cache, seq_lens: Tensor, slots: Tensor, context: int) -> None:
+    """Copy drafted slots of a cache to the end of the text, in place.
 
     Parameters
     ----------
     cache : list of (Tensor, Tensor)
-    held : Tensor, shape (B,)
-        Tokens of the text before the round's are appended.
+    seq_lens : Tensor, shape (B,)
+        Number of tokens of each text before the round.
     slots : Tensor, shape (B, L)
-        By depth, the first drafted slot being 0.
+        Drafted slots by depth, counted from 0 after the text slots.
     context : int
-        C.
+        Number of text slots C.
     """
     rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
     place = torch.arange(slots.shape[1], device=slots.device)
-    new = (held[:, None] + place).clamp(max=context - 1)
+    new = (seq_lens[:, None] + place).clamp(max=context - 1)
     for layer in cache:
         for part in layer:
             part[rows, :, new] = part[rows, :, context + slots]
 
 
 def _kept(rows: Tensor, order: Tensor, kept: Tensor) -> Tensor:
-    """Keep some tokens by their place in an order, and renormalise."""
+    """Keep the tokens whose rank is marked in `kept`, and renormalise."""
     mask = torch.zeros_like(rows, dtype=torch.bool).scatter(-1, order, kept.expand_as(rows))
     found = rows.masked_fill(~mask, 0.0)
     return found / found.sum(-1, keepdim=True)

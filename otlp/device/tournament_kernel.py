@@ -1,8 +1,8 @@
-"""A whole tournament on a prefix tree, as one kernel with its random numbers given.
+"""The tournament on a prefix tree as one kernel, with random numbers as arguments.
 
-The same rule as `Tournament` draws by where all slots of a depth have as many children.  On K paths
-these are the decisions of `TwoSlicePaths`, and of `otlp.batched.verify_paths` for the same numbers;
-on one path block verification.
+The rule is that of `Tournament` on trees whose slots of equal depth have equally many children.  On
+K paths the decisions are those of `TwoSlicePaths`, and of `otlp.batched.verify_paths` for the same
+random numbers; on one path they are those of block verification.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from otlp.numerics.score_threshold import ScoreSplit, child_score, split
 from otlp.numerics.two_slice import skewed
 
 BLOCK = 256
-"""Tokens that a draw steps over at once."""
+"""Number of tokens per block of a draw."""
 
 
 @compiled(fastmath=WITHOUT_NAN)
 def total(row: FloatArray) -> float:
-    """Sum of a row, in float64."""
+    """Return the sum of a row in float64."""
     found = 0.0
     for x in range(row.size):
         found += row[x]
@@ -32,8 +32,8 @@ def total(row: FloatArray) -> float:
 
 
 @compiled
-def _reached(masses: FloatArray, level: float) -> tuple[int, float]:
-    """The mass that a level falls in, never one of 0, and how far it goes there."""
+def _find_mass(masses: FloatArray, level: float) -> tuple[int, float]:
+    """Return the index of the positive mass that contains a level, and the level inside it."""
     last = 0
     for x in range(masses.size):
         if masses[x] > 0.0:
@@ -46,28 +46,29 @@ def _reached(masses: FloatArray, level: float) -> tuple[int, float]:
 
 @compiled
 def draw(weights: FloatArray, uniform: float) -> int:
-    """Draw an index by inversion, of blocks first: sums are vectorised, a search is not."""
+    """Draw an index by inversion, blocks first, since sums are vectorised and searches are not."""
     sums = np.empty((weights.size + BLOCK - 1) // BLOCK)
     for block in range(sums.size):
         sums[block] = total(weights[BLOCK * block : BLOCK * (block + 1)])
-    block, rest = _reached(sums, uniform * sums.sum())
-    return BLOCK * block + _reached(weights[BLOCK * block : BLOCK * (block + 1)], rest)[0]
+    block, rest = _find_mass(sums, uniform * sums.sum())
+    return BLOCK * block + _find_mass(weights[BLOCK * block : BLOCK * (block + 1)], rest)[0]
 
 
 @compiled
-def _first_alike(
+def _first_equal(
     child: int, begin: int, before: int, children: int, tokens: IntArray, first: IntArray
 ) -> int:
-    """First slot of a depth with the prefix of a child: equal prefixes have equal states.
+    """Return the first slot of the depth of `child` with an equal prefix, which has an equal state.
 
-    The depth begins at `begin`, the one above at `before`; `first` is known of the latter.
+    The slots of the depth start at `begin`, those of the depth above at `before`.  `first` must be
+    known for the depth above.
     """
-    parent, alike = first[before + (child - begin) // children], begin
-    while tokens[alike - 1] != tokens[child - 1] or (
-        first[before + (alike - begin) // children] != parent
+    parent, slot = first[before + (child - begin) // children], begin
+    while tokens[slot - 1] != tokens[child - 1] or (
+        first[before + (slot - begin) // children] != parent
     ):
-        alike += 1
-    return alike
+        slot += 1
+    return slot
 
 
 @compiled
@@ -82,7 +83,7 @@ def _accepted(
     numbers: FloatArray,
     depth: int,
 ) -> tuple[int, int]:
-    """Block verification of a path, from its end: how much is accepted, and what follows."""
+    """Block-verify a path from its end; return the accepted length and the token after it."""
     length = path.size - 1
     for accepted in range(depth, -1, -1):
         slot = path[accepted]
@@ -92,10 +93,10 @@ def _accepted(
                 return accepted, draw(target[slot], numbers[-1])
             continue
         p, q, found = target[slot], draft[slot], splits[slot]
-        wanted = weight * units[slot]
-        gamma = skewed(wanted, p, q, found.low, found.high, found.up, found.down)
-        left, missing = positive_part(wanted, p, 1.0, gamma)
-        # 1 - w first: next to 1 a tiny mass would be lost
+        weighted = weight * units[slot]
+        gamma = skewed(weighted, p, q, found.low, found.high, found.up, found.down)
+        left, missing = positive_part(weighted, p, 1.0, gamma)
+        # Compute 1 - w first; otherwise a tiny mass would be lost.
         rest = drafted[slot] * (1.0 - weight)
         if missing > 0.0 and (accepted == 0 or uniform * (missing + rest) < missing):
             return accepted, draw(left, numbers[-1])
@@ -116,39 +117,41 @@ def verify_tree(
     Parameters
     ----------
     target : ndarray, shape (N + 1, V)
+        Distributions after the root and each slot, by depth, in float32 or float64.  Each row is
+        divided by its sum in float64.
     draft : ndarray, shape (I, V)
-        Distributions after the root and each slot, by depth, and after the I slots with children:
-        float32 or float64, as stored; each row is taken over its own sum in float64.
+        Distributions after the root and each slot with children, likewise.
     tokens : ndarray of int64, shape (N,)
-        Of the slots but the root; the children of one stand together.
+        Tokens of the slots except the root; the children of a slot are adjacent.
     branching : ndarray of int64, shape (L,)
-        Children of each slot by depth.
+        Number of children of each slot by depth.
     scoring : ndarray, shape (K,), float64
-        Uniform in [0, 1): for the scores of the K leaves.
+        Uniform random numbers in [0, 1) for the scores of the K leaves.
     numbers : ndarray, shape (L + 2,), float64
-        For the prefixes by length, and for the token that follows.
+        Uniform random numbers for the prefixes by length, and for the token after them.
 
     Returns
     -------
     path, accepted, token : ndarray of int64 of shape (L + 1,), int, int
-        Slots of the selected path, how much of it is accepted, and the token that follows.
+        Slots of the selected path, accepted length, and the token after the accepted path.
 
     Notes
     -----
-    Some 6 passes over the vocabulary for each different prefix with children, none below which no
-    score can exceed the largest so far.  The draft's sum is the unit of all masses at a node.
+    About 6 passes over the vocabulary for each distinct prefix with children.  Prefixes below which
+    no score can exceed the largest score so far are skipped.  The unit of the masses at a node is
+    the sum of its draft row.
     """
     length, size, inner = branching.size, tokens.size + 1, draft.shape[0]
     scores = [root_score()] * size
     splits = [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * inner
     weights, tops, first = np.ones(size), np.zeros(size), np.full(size, -1)
     drafted, units = np.zeros((2, inner))
-    path, walked = np.zeros((2, length + 1), np.int64)
+    path, leaf_path = np.zeros((2, length + 1), np.int64)
     best, first[0] = -inf, 0
     for leaf in range(scoring.size):
         before, begin, width = 0, 1, 1
         for level in range(length):
-            slot, children = first[walked[level]], branching[level]
+            slot, children = first[leaf_path[level]], branching[level]
             if tops[slot] <= best:
                 break
             p, q = target[slot], draft[slot]
@@ -159,23 +162,23 @@ def verify_tree(
                 splits[slot] = split(scores[slot], weights[slot] * units[slot], p, q)
             width *= children
             child = begin + leaf * width // scoring.size
-            walked[level + 1] = child
+            leaf_path[level + 1] = child
             if first[child] < 0:
-                first[child] = _first_alike(child, begin, before, children, tokens, first)
+                first[child] = _first_equal(child, begin, before, children, tokens, first)
                 if first[child] == child:
                     token = tokens[child - 1]
-                    wanted = weights[slot] * units[slot] * p[token]
+                    weighted = weights[slot] * units[slot] * p[token]
                     scores[child], weights[child], tops[child] = child_score(
-                        scores[slot], splits[slot], wanted, float(q[token])
+                        scores[slot], splits[slot], weighted, float(q[token])
                     )
             before, begin = begin, begin + width
         else:
-            slot = first[walked[length]]
+            slot = first[leaf_path[length]]
             if tops[slot] > best:
                 score = drawn(scores[slot], scoring[leaf])
                 if score > best:
                     best = score
-                    path[:] = walked
+                    path[:] = leaf_path
     depth = length if best > -inf else 0
     accepted, token = _accepted(
         first[path], target, draft, weights, splits, units, drafted, numbers, depth
@@ -195,18 +198,18 @@ def verify_trees(
     accepted: IntArray,
     path: IntArray,
 ) -> None:
-    """Verify a tree of each text; arguments are those of `verify_tree`, stacked.
+    """Verify one tree per text; the arguments are those of `verify_tree`, stacked.
 
     Parameters
     ----------
     begin : int
-        Where the numbers of a row that are for scores begin; those for prefixes are the last.
+        First column of `numbers` for scores; the last columns are for prefixes.
     output : ndarray of int64, shape (B, L + 1)
-        Overwritten: the accepted tokens and the one that follows, padded with -1.
+        Overwritten with the accepted tokens and the next token, padded with -1.
     accepted : ndarray of int64, shape (B,)
-        Overwritten.
+        Overwritten with the accepted lengths.
     path : ndarray of int64, shape (B, L)
-        Overwritten: slots of the accepted path, then -1.
+        Overwritten with the slots of the accepted path, padded with -1.
     """
     length, leaves = branching.size, branching.prod()
     for row in range(tokens.shape[0]):

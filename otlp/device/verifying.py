@@ -1,4 +1,4 @@
-"""Verification of drafted paths on the device, and of prefix trees on the CPU, by a kernel."""
+"""Verification of draft paths on any device, and of prefix trees on a CPU by a kernel."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from otlp.device.tournament_kernel import verify_trees
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
 KEPT = (torch.float32, torch.float64)
-"""What the kernel reads; other rows are taken as float32."""
+"""Data types that the kernel reads; other rows are converted to float32."""
 
 
 class TreeRound(NamedTuple):
-    """What a round gives each row.
+    """Result of a verification round, for each row.
 
     Attributes
     ----------
     tokens : Tensor, shape (B, L + 1), int64
-        The accepted path, then the correction (or bonus) token, then -1.
+        Accepted path, then the correction (or bonus) token, then padding with -1.
     accepted : Tensor, shape (B,), int64
         Length of the accepted path, 0 to L.
     path : Tensor, shape (B, L), int64
-        Slots of the accepted path, then -1: where its cache comes from.
+        Cache slots of the accepted path, then padding with -1.
     """
 
     tokens: Tensor
@@ -42,29 +42,31 @@ class TreeRound(NamedTuple):
 def verify_on_cpu(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> TreeRound:
-    """Verify a tree a row on the CPU: a kernel reads the rows where they lie.
+    """Verify one tree per row on the CPU, by a kernel that reads the rows without a copy.
 
     Parameters
     ----------
     branching : sequence of int
-        Children of each token by depth, k_1, ..., k_L; K, 1, ..., 1 are K paths.
+        Number of children of each token by depth, k_1, ..., k_L; K, 1, ..., 1 are K paths.
     target : Tensor, shape (B, N + 1, V)
+        Next-token distributions of the target after the root and each drafted token, level by
+        level.
     draft : Tensor, shape (B, I, V)
-        Next-token distributions after the root and each drafted token, level by level; those of the
-        draft after the I that have children.
+        Next-token distributions of the draft model after the root and each token with children.
     tokens : Tensor, shape (B, N), int64
+        Drafted tokens, level by level.
     numbers : Tensor, shape (B, K + L + 2), float64
-        K is the number of leaves.
+        Uniform random numbers, where K is the number of leaves.
 
     Returns
     -------
     TreeRound
-        On K paths the same decisions as those of `otlp.batched.verify_paths` for the same numbers.
+        On K paths the decisions are those of `otlp.batched.verify_paths` for the same numbers.
 
     Raises
     ------
     InvalidInputError
-        If a shape or a type is another.
+        If an argument has the wrong shape or type.
     TokenOutOfRangeError
         If a token is not in the vocabulary.
 
@@ -83,31 +85,31 @@ def verify_on_cpu(
     verify = verification_on_cpu(branching, *parts)
     size = target.shape[2]
     if bool(((tokens < 0) | (tokens >= size)).any()):
-        raise TokenOutOfRangeError(f"tokens must lie within 0 to {size - 1}, the vocabulary")
+        raise TokenOutOfRangeError(f"tokens must lie in the vocabulary [0, {size})")
     return verify()
 
 
 def verification_on_cpu(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> Callable[[], TreeRound]:
-    """Verification of tensors that stay where they are: NumPy's views of them are made once.
+    """Return a function that verifies the current contents of static tensors.
 
     Parameters
     ----------
     branching, target, draft, tokens, numbers
-        As for `verify_on_cpu`, contiguous, the distributions in float32 or float64; in front of the
-        numbers there may be others.
+        As for `verify_on_cpu`.  The tensors must be contiguous, and the distributions float32 or
+        float64.  `numbers` may have additional columns before those used.
 
     Returns
     -------
     callable
-        Does as `verify_on_cpu` on what the tensors hold at that time; each call overwrites the
-        round that the last one returned.
+        Function without arguments that returns the result of `verify_on_cpu` for the current values
+        of the tensors.  Each call overwrites the result of the previous call.
 
     Raises
     ------
     InvalidInputError
-        If a shape or a type is another.
+        If an argument has the wrong shape or type.
 
     Examples
     --------
@@ -138,34 +140,34 @@ def verification_on_cpu(
 def _check(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> None:
-    """Raise `InvalidInputError` where the kernel, which looks at no shape, would read beyond."""
+    """Raise `InvalidInputError` for wrong shapes or types, which the kernel does not check."""
     widths = list(accumulate(branching, mul, initial=1))
     slots, batch = sum(widths), len(tokens)
-    wanted = {
+    expected = {
         "target": (target, (batch, slots, target.shape[-1]), KEPT),
         "draft": (draft, (batch, slots - widths[-1], target.shape[-1]), KEPT),
         "tokens": (tokens, (batch, slots - 1), (torch.int64,)),
         "numbers": (numbers, (batch, numbers.shape[-1]), (torch.float64,)),
     }
-    for name, (values, shape, types) in wanted.items():
+    for name, (values, shape, types) in expected.items():
         if values.shape != shape or values.dtype not in types or not values.is_contiguous():
             known = " or ".join(str(kind).removeprefix("torch.") for kind in types)
             raise InvalidInputError(
-                f"{name} is {values.dtype} of shape {tuple(values.shape)}: for a tree of branching "
-                f"{tuple(branching)} it must be {known} of shape {shape}, contiguous"
+                f"{name} must be contiguous {known} of shape {shape} for branching "
+                f"{tuple(branching)}, got {values.dtype} of shape {tuple(values.shape)}"
             )
-    taken = prod(branching) + len(branching) + 2
-    if numbers.shape[-1] < taken:
+    columns = prod(branching) + len(branching) + 2
+    if numbers.shape[-1] < columns:
         raise InvalidInputError(
-            f"numbers has {numbers.shape[-1]} columns: a tree of branching {tuple(branching)} "
-            f"takes {taken}"
+            f"numbers must have at least {columns} columns for branching {tuple(branching)}, got "
+            f"{numbers.shape[-1]}"
         )
 
 
 def verify_on_device(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> TreeRound:
-    """Verify K paths by `otlp.batched.verify_paths` without a look at the values.
+    """Verify K paths with `otlp.batched.verify_paths`, without checks of values.
 
     Parameters and result are those of `verify_on_cpu`.
 
@@ -196,14 +198,9 @@ def verify_on_device(
 
 
 def check_paths(branching: Sequence[int]) -> None:
-    """Refuse trees that branch below the root.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Raise InvalidInputError if a tree branches below its root."""
     if any(children > 1 for children in branching[1:]):
         raise InvalidInputError(
-            f"branching is {tuple(branching)}: a tree that branches below its root is verified on "
-            "a CPU alone, by verify_on_cpu; give paths and length, or move the models to the CPU"
+            "branching must be K, 1, ..., 1 except on a CPU, where verify_on_cpu verifies every "
+            f"tree, got {tuple(branching)}; draft paths, or move the models to the CPU"
         )

@@ -1,7 +1,7 @@
-"""Draft schemes: the ways of sampling n tokens at one position.
+"""Draft schemes: distributions of n tokens drafted at one position.
 
-A scheme answers questions about the distribution of the drafted tuple; it knows nothing of targets,
-plans or solvers.  One file a scheme.
+A scheme computes properties of the distribution of the drafted tuple, and does not depend on
+targets, plans or solvers.  One file per scheme.
 """
 
 from otlp.drafts.explicit import Explicit

@@ -1,4 +1,4 @@
-"""The draft schemes by name: ways of drafting n tokens from one distribution q."""
+"""Draft schemes by name, each built from one distribution q and n."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from otlp.checks import nearest
+from otlp.checks import check_choice
 from otlp.distribution import FloatArray
 from otlp.drafts.greedy import Greedy
 from otlp.drafts.hub import Hub
@@ -14,14 +14,14 @@ from otlp.drafts.iid import IID
 from otlp.drafts.independent import Independent
 from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.without_replacement import WithoutReplacement
-from otlp.errors import InvalidInputError, TooFewTokensError
+from otlp.errors import TooFewTokensError
 
 SchemeMaker = Callable[[FloatArray, int], DraftScheme]
-"""From q and n to a draft scheme: a class of schemes, or a function."""
+"""Function or class that builds a draft scheme from q and n."""
 
 
 def tempered(draft: FloatArray, n: int) -> Independent:
-    """Drafts from q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ... times that of q."""
+    """Return drafts from q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ... times that of q."""
     with np.errstate(divide="ignore"):
         logits = np.log(draft) - np.log(draft.max())
     temperatures = [2.0 ** ((j + 1) // 2 * (-1) ** j / 2.0) for j in range(n)]
@@ -43,30 +43,29 @@ SCHEMES: Mapping[str, SchemeMaker] = {
 
 
 def make_scheme(kind: str | SchemeMaker, draft: FloatArray, n: int) -> DraftScheme:
-    """Build a draft scheme by its name in `SCHEMES`, or by a function of q and n.
+    """Build a draft scheme from its name in `SCHEMES`, or with a function of q and n.
 
     Raises
     ------
     InvalidInputError
-        If there is no such scheme, or it cannot draft n tokens from q.
+        If the name is unknown, or the scheme cannot draft n tokens from q.
     """
     if callable(kind):
         return kind(draft, n)
-    if not isinstance(kind, str) or kind not in SCHEMES:
-        raise InvalidInputError(f"no draft scheme is named {kind!r}: {nearest(kind, SCHEMES)}")
+    check_choice("draft scheme", kind, SCHEMES)
     return SCHEMES[kind](draft, n)
 
 
 def make_siblings(kind: str | SchemeMaker, draft: FloatArray, n: int) -> DraftScheme:
-    """Build a draft scheme of n tokens, or of as many different ones as q has.
+    """Build a draft scheme of n tokens, or of fewer if q has fewer different tokens.
 
     Raises
     ------
     InvalidInputError
-        As `make_scheme`.
+        As in `make_scheme`.
     """
     try:
         return make_scheme(kind, draft, n)
     except TooFewTokensError as error:
-        # Of a single token all schemes say the same, and a hub has no pair.
+        # All schemes agree for a single token, and a hub needs a pair.
         return IID(draft, 1) if error.most == 1 else make_scheme(kind, draft, error.most)

@@ -1,4 +1,4 @@
-"""Some tokens that are certain, and more drawn i.i.d. from the rest."""
+"""Certain tokens, and further tokens drawn i.i.d. from another distribution."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from otlp.errors import InvalidInputError
 
 
 class CertainAndDrawn(DraftScheme):
-    """The tuple (a_1, ..., a_c, x_1, ..., x_k): certain tokens, and i.i.d. ones.
+    """The tuple (a_1, ..., a_c, x_1, ..., x_k): certain tokens, then i.i.d. tokens.
 
     Parameters
     ----------
     certain : array_like of int
         Tokens that are always drafted, in this order.
     rest : array_like, shape (V,)
-        The distribution of the others, which gives the certain ones probability 0.
+        Distribution of the other tokens; 0 at the certain tokens.
     drawn : int
-        How many others are drawn.
+        Number of tokens drawn from `rest`.
 
     Raises
     ------
     InvalidDistributionError
         If `rest` is not a probability vector.
     InvalidInputError
-        If a certain token can also be drawn, or there is no draft at all.
+        If a certain token can also be drawn, or there are no drafts.
     """
 
     def __init__(self, certain: npt.ArrayLike, rest: npt.ArrayLike, drawn: int) -> None:
@@ -41,7 +41,7 @@ class CertainAndDrawn(DraftScheme):
         self.drawn = whole_number(drawn, "the number of drawn tokens", 0)
         checks.check_n(self.n)
         if self.drawn and self.rest[tokens].any():
-            raise InvalidInputError("a certain token can also be drawn: take it out of the rest")
+            raise InvalidInputError("rest must be 0 at the certain tokens: remove them from rest")
 
     @property
     def n(self) -> int:
@@ -54,7 +54,7 @@ class CertainAndDrawn(DraftScheme):
         return int(self.rest.size)
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
-        """The next certain token; after all of them, the rest."""
+        """Return a point mass at the next certain token, or `rest` after all certain tokens."""
         place = checks.check_drawn(drawn, self.n, self.vocab_size).size
         if place < self.certain.size:
             return point_mass(int(self.certain[place]), self.vocab_size)
@@ -62,6 +62,6 @@ class CertainAndDrawn(DraftScheme):
 
     @property
     def independent_drafts(self) -> FloatArray:
-        """Distributions of the places, shape (n, V)."""
+        """Draft distribution of each place, shape (n, V)."""
         points = [point_mass(int(token), self.vocab_size) for token in self.certain]
         return np.stack([*points, *[self.rest] * self.drawn])

@@ -1,4 +1,4 @@
-"""Any distribution of n drafted tokens, given as a list of tuples and their probabilities."""
+"""Any distribution of n drafted tokens, as a list of tuples and their probabilities."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Explicit(DraftScheme):
     Parameters
     ----------
     tuples : array_like of int, shape (m, n)
-        The tuples that can be drafted.  Rows that stand twice are added up; rows of probability
-        zero are dropped.
+        The tuples that can be drafted.  Probabilities of duplicate rows are added; rows of
+        probability zero are dropped.
     probabilities : array_like, shape (m,)
-        Their probabilities.
+        Probabilities of the tuples.
     vocab_size : int, optional
-        Vocabulary size V; by default one more than the largest token id.
+        Vocabulary size V; default one more than the largest token id.
 
     Attributes
     ----------
     tuples : DraftTuples
-        The tuples of positive probability, each once.
+        The distinct tuples of positive probability.
 
     Raises
     ------
@@ -64,13 +64,13 @@ class Explicit(DraftScheme):
         tokens = as_array(tuples, "tuples")
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise InvalidInputError(
-                f"tuples has shape {tokens.shape} and type {tokens.dtype}: it must be an integer "
-                "array of shape (m, n) with m, n >= 1"
+                "tuples must be an integer array of shape (m, n) with m, n >= 1, got shape "
+                f"{tokens.shape} and type {tokens.dtype}"
             )
         mass = as_distribution(probabilities, "probabilities")
         if mass.size != len(tokens):
             raise InvalidDistributionError(
-                f"there are {len(tokens)} tuples and {mass.size} probabilities: one a tuple"
+                f"probabilities must have one entry per tuple, {len(tokens)}, got {mass.size}"
             )
         n = checks.check_n(tokens.shape[1])
         size = max(1, int(tokens.max()) + 1) if vocab_size is None else vocab_size
@@ -83,8 +83,9 @@ class Explicit(DraftScheme):
         self.tuples = DraftTuples(frozen(distinct), frozen(merged))
 
     def __repr__(self) -> str:
-        """Name the scheme and its sizes."""
-        return f"Explicit({len(self.tuples.mass)} tuples, V={self.vocab_size}, n={self.n})"
+        """Return the name and sizes of the scheme."""
+        count = len(self.tuples.mass)
+        return f"Explicit({count} tuples, vocabulary {self.vocab_size:,}, n={self.n})"
 
     @property
     def n(self) -> int:
@@ -97,7 +98,7 @@ class Explicit(DraftScheme):
         return self._vocab_size
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Share of each token at the next place among the tuples that begin so; O(m n)."""
+        """Return the next token's distribution among tuples that start with `drawn`; O(m n)."""
         tokens = checks.check_drawn(drawn, self.n, self.vocab_size)
         listed = self.tuples
         same = (listed.tokens[:, : tokens.size] == tokens).all(axis=1)
@@ -109,13 +110,13 @@ class Explicit(DraftScheme):
 
     @cached_property
     def support(self) -> Mask:
-        """Tokens of the listed tuples: a subnormal mass has no n-th part."""
+        """Tokens of the listed tuples; `mean_draft` could underflow for a subnormal mass."""
         mask = np.zeros(self.vocab_size, dtype=bool)
         mask[self.tuples.tokens] = True
         return mask
 
     def _probability(self, rows: IntArray) -> FloatArray:
-        """By look-up; O(n) each after O(m n) once."""
+        """Look up each row; O(n) each, after O(m n) once."""
         found = np.array([self.tuples.find(row) for row in rows], dtype=np.int64)
         return np.where(found >= 0, self.tuples.mass[found], 0.0)
 
@@ -123,7 +124,7 @@ class Explicit(DraftScheme):
         return self.tuples.find(tokens) >= 0
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # by inversion; O(m) a call
+        # By inversion; O(m) per call.
         cumulative = np.cumsum(self.tuples.mass)
         return self.tuples.tokens[invert_cdf(cumulative, rng.random(size))]
 
@@ -132,18 +133,18 @@ class Explicit(DraftScheme):
         return float(self.tuples.mass.size)
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
-        """List the tuples, as given."""
+        """Return the listed tuples."""
         needed = self.tuples.tokens.nbytes + self.tuples.mass.nbytes
         check_memory("listing the tuples", needed, memory_limit)
         return self.tuples
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
-        """List the tuples, merged by their set of distinct tokens; merged once."""
+        """List the tuples, merged by their set of distinct tokens; computed once."""
         self.enumerate_tuples(memory_limit)
         return self._sets
 
     def top_k(self, k: int) -> Explicit:
-        """Keep the k most likely tuples and renormalise; ties go to the first in token order."""
+        """Return the k most likely tuples, renormalised; ties go to the first in token order."""
         order = np.argsort(-self.tuples.mass, kind="stable")[: whole_number(k, "top-k size")]
         mass = self.tuples.mass[order]
         return Explicit(self.tuples.tokens[order], mass / mass.sum(), self.vocab_size)

@@ -1,12 +1,12 @@
-"""Draws without replacement whose tokens rank themselves at random: which drafted one is best.
+"""Distribution of the best-ranked draft, for drafts without replacement and random ranks.
 
-A token is one of the first n to arrive in an exponential race at rates q
-(`otlp.WithoutReplacement`), and draws its rank from a distribution of its own.  Go through all
-ranks from the lowest: each step lets a share of one token below the level, and that token is the
-best with the chance that it lies on the step and is drafted, while the other drafted tokens lie
-below.  At a fixed time all of these are products
-over tokens, kept as their first n coefficients; a step divides its token's factor out, changes
-the factor, and multiplies it in again.
+The drafted tokens are the first n to arrive in an exponential race at rates q
+(`otlp.WithoutReplacement`), and each token draws its rank from its own distribution.  The ranks are
+processed from the lowest to the best.  Each step moves a share of one token below the level; the
+probability that this token is the best is the probability that it has this rank and is drafted,
+while the other drafted tokens are below the level.  At a fixed time these probabilities are
+products over tokens, stored as their first n coefficients; a step divides the factor of its token
+out, changes the factor, and multiplies it in again.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from otlp.numerics.lanes import (
 from otlp.timing import checkpoint
 
 SERIES_UP_TO = 0.5
-"""Up to here exp(x) - 1 is a series, which fills the vectors."""
+"""Largest x for which exp(x) - 1 is computed as a series, which vectorises."""
 
 FEW_DRAFTS = 16
-"""Drafts that lose no digit that counts, even where nearly all tokens are drafted."""
+"""Number of drafts up to which no significant digit is lost, even if nearly all are drafted."""
 
 LAST_TERM = 1e-17
-"""Smaller terms of the series, as parts of its sum, are left out."""
+"""Relative size below which terms of the series are omitted."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExponentialRace:
-    """The race at the quadrature nodes of the integral over time, in blocks of LANES nodes.
+    """An exponential race at the quadrature nodes of the integral over time, in blocks of LANES.
 
     Attributes
     ----------
     draft : ndarray, shape (V,)
         The rates q.
     head : ndarray, shape (V,), int64
-        Number of each token among the heads, or -1.  Heads are so likely that dividing their
-        factors out would lose digits; these are multiplied anew.
+        Index of each token among the heads, or -1.  Heads are tokens so likely that dividing their
+        factors out would lose digits; products without a head are computed again.
     arrived : ndarray, shape (B, V, LANES)
-        Odds that the token has arrived; for heads the probability.
+        Odds that the token has arrived; for heads, the probability.
     survival : ndarray, shape (B, H, LANES)
         Probability that a head has not arrived.
     start : ndarray, shape (B, LANES)
-        Weights of the nodes, times the probability that none but heads have arrived.
+        Weights of the nodes, times the probability that no token except heads has arrived.
     """
 
     draft: FloatArray
@@ -68,14 +68,14 @@ class ExponentialRace:
     def at(
         cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray
     ) -> ExponentialRace:
-        """Prepare the race at the nodes, shape (B, LANES); O(V) exponentials a node."""
+        """Prepare the race at the nodes, shape (B, LANES); O(V) exponentials per node."""
         order = np.flatnonzero(draft > SERIES_UP_TO / times[-1, -1])
         order = order[np.argsort(-draft[order], kind="stable")]
         rest = np.ones(draft.size, dtype=bool)
         rest[order] = False
         left = np.append(draft[order], draft[rest].sum())[::-1].cumsum()[::-1]
-        # Dividing the factor of a token out that is drafted more often than not multiplies
-        # errors, by up to 2^n in all.
+        # Dividing out the factor of a token with inclusion probability above 1/2 amplifies errors,
+        # by up to 2^n in total.
         likely = n if n <= FEW_DRAFTS else 2 * n
         count = int(np.argmax(np.append(likely * draft[order] <= left[:-1], True)))
         head = np.full(draft.size, -1, dtype=np.int64)
@@ -84,26 +84,27 @@ class ExponentialRace:
         for rows, block in zip(arrived, times, strict=True):
             checkpoint()
             _arrive(draft, head, block, rows)
-        with np.errstate(over="ignore", under="ignore"):  # certain to have arrived
+        with np.errstate(over="ignore", under="ignore"):  # such tokens have certainly arrived
             survival = np.exp(-draft[order[:count], None] * times[:, None])
             start = weights * np.exp(-left[count] * times)
         return cls(draft, head, arrived, survival, start)
 
     def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
-        """Probability that the step's token is the best if it has that rank; O(n) a step and node.
+        """Return the probability that each step's token is the best, given that it has that rank.
 
         Parameters
         ----------
         n : int
             Number of drafts, at least 2.
         tokens : ndarray, shape (M,)
-            Whose rank each step may be, from the lowest rank to the best.
+            Token of each rank, from the lowest rank to the best.
         shares : ndarray, shape (M,)
-            The probability of that rank; those of a token sum to one.
+            Probability that the token has the rank; the probabilities of a token sum to one.
 
         Returns
         -------
         ndarray, shape (M,)
+            O(n) per step and node.
         """
         chances = np.zeros(tokens.size)
         for arrived, survival, start in zip(self.arrived, self.survival, self.start, strict=True):
@@ -153,9 +154,10 @@ def _add_chances(
 ) -> None:
     """Integrate over the time of the n-th arrival; see `ExponentialRace.chances`.
 
-    Row m of `count` is the chance that m tokens of the tail have arrived, all below the level, and
-    of `rate` the rate at which one more does; the heads have the same, and all heads but `current`.
-    A step divides its token's factor out of a row, `*_without`, and multiplies the new one in.
+    Row m of `count` is the probability that m tokens of the tail have arrived, all below the level;
+    row m of `rate` is the rate of one more arrival.  `head_*` are the same for the heads, `rest_*`
+    for all heads except `current`.  A step divides the factor of its token out of a row,
+    `*_without`, and multiplies the new factor in.
     """
     heads = survival.shape[0]
     below = np.zeros(draft.size)
@@ -214,7 +216,7 @@ def _add_chances(
                 count_m, rate_m = load(count, m), load(rate, m)
                 store(count, m, multiply_add(added_odds, count_without, count_m))
                 next_without = multiply_add(taken_odds, count_without, count_m)
-                # The rates' last row is that of n + 1 arrivals, which nobody asks for.
+                # The last row of the rates is for n + 1 arrivals, which is not needed.
                 if m < n - 1:
                     store(
                         rate,
@@ -242,7 +244,7 @@ def _others(
     count: FloatArray,
     rate: FloatArray,
 ) -> None:
-    """Of all heads but one token; see `_add_chances`."""
+    """Compute count and rate of all heads except one token; see `_add_chances`."""
     count[:], rate[:] = 0.0, 0.0
     count[0] = 1.0
     for h in range(names.size):
@@ -265,7 +267,7 @@ def _multiply_factor(
     to_count: FloatArray,
     to_rate: FloatArray,
 ) -> None:
-    """Multiply a head's factor in, of whose ranks the share `below` lies below the level."""
+    """Multiply in the factor of a head with the share `below` of its ranks below the level."""
     own, arrived = below * own, multiply(broadcast(below), arrived)
     for m in range(count.shape[0] - 1, -1, -1):
         count_m = load(count, m)

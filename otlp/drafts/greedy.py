@@ -1,4 +1,4 @@
-"""The n - 1 most likely tokens, always, and one more sampled from the rest."""
+"""The n - 1 most likely tokens, and one token sampled from the rest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Greedy(TopAndOne):
     draft : array_like, shape (V,)
         The draft distribution q.
     n : int
-        Number of drafts, at least 1; with n = 1 the only draft is sampled from q.
+        Number of drafts, at least 1; for n = 1 the only draft is sampled from q.
 
     Raises
     ------
     InvalidDistributionError
         If `draft` is not a probability vector.
     InvalidInputError
-        If `n` is not a whole number of at least 1, or larger than the support of q.
+        If `n` is not an integer of at least 1, or larger than the support of q.
 
     Notes
     -----
@@ -40,11 +40,11 @@ class Greedy(TopAndOne):
     """
 
     def prefix_count(self) -> float:
-        """One: the top tokens."""
+        """Return 1, since the first n - 1 tokens are always the top tokens."""
         return 1.0
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
-        """The next top token for certain; after all of them, q without them."""
+        """Return a point mass at the next top token, or `rest` after all top tokens."""
         place = checks.check_drawn(drawn, self.n, self.vocab_size).size
         if place < self.top.size:
             return point_mass(int(self.top[place]), self.vocab_size)
@@ -54,10 +54,10 @@ class Greedy(TopAndOne):
         return np.where((rows[:, :-1] == self.top).all(axis=1), self.rest[rows[:, -1]], 0.0)
 
     def _possible_each(self, rows: IntArray) -> Mask:
-        return self._probability(rows) > 0.0  # which is no product, and does not underflow
+        return self._probability(rows) > 0.0  # cannot underflow: not a product of probabilities
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # by inversion; O(V) a call, and O(n + log V) a tuple
+        # By inversion; O(V) per call, and O(n + log V) per tuple.
         last = invert_cdf(np.cumsum(self.rest), rng.random(size))
         head = np.broadcast_to(self.top, (*last.shape, self.top.size))
         return np.concatenate((head, last[..., None]), axis=-1)

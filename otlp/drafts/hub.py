@@ -1,4 +1,4 @@
-"""SpecHub's pairs: the most likely token, and one other."""
+"""Pairs of SpecHub: the most likely token and one other token."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Hub(TopAndOne):
     draft : array_like, shape (V,)
         The draft distribution q.
     n : int
-        2, as for all schemes that are made from q and n.
+        Number of drafts, which must be 2; accepted so that all schemes are built from q and n.
 
     Raises
     ------
     InvalidDistributionError
         If `draft` is not a probability vector.
     InvalidInputError
-        If q is a point mass: there is no second token; or n is not 2.
+        If q is a point mass, which has no second token, or if n is not 2.
 
     Notes
     -----
-    SpecHub, section 4.  The set {a, x} is distributed as that of ``Greedy(q, n=2)``; the order of
-    the two tokens, which SpecHub's verification looks at, is not.
+    SpecHub, section 4.  The set {a, x} has the same distribution as for ``Greedy(q, n=2)``; the
+    order of the two tokens, on which SpecHub's verification depends, is distributed differently.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Hub(TopAndOne):
 
     def __init__(self, draft: npt.ArrayLike, n: int = 2) -> None:
         if n != 2:
-            raise InvalidInputError(f"hub drafts are pairs, not n = {n!r}")
+            raise InvalidInputError(f"hub drafts must be pairs, n = 2, got n = {n!r}")
         super().__init__(draft, 2)
 
     @property
@@ -69,19 +69,19 @@ class Hub(TopAndOne):
         return result
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
-        """First q; after the hub, q without it; after another token, the hub for certain."""
+        """Return q; after the hub, q without the hub; after another token, all mass at the hub."""
         tokens = checks.check_drawn(drawn, self.n, self.vocab_size)
         if not tokens.size:
             return self.draft
         return self.rest if tokens[0] == self.hub else point_mass(self.hub, self.vocab_size)
 
     def _probability(self, rows: IntArray) -> FloatArray:
-        one, two, hub = rows[:, 0], rows[:, 1], self.hub
-        after = np.where(one == hub, self.draft[hub] * self.rest[two], 0.0)
-        return np.where((two == hub) & (one != hub), self.draft[one], after)
+        first, second, hub = rows[:, 0], rows[:, 1], self.hub
+        after = np.where(first == hub, self.draft[hub] * self.rest[second], 0.0)
+        return np.where((second == hub) & (first != hub), self.draft[first], after)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # by inversion; O(V) a call, and O(log V) a pair
+        # By inversion; O(V) per call, and O(log V) per pair.
         cumulative = np.cumsum(np.concatenate((self.before_hub, self.after_hub)))
         drawn = invert_cdf(cumulative, rng.random(size))
         other, after = drawn % self.vocab_size, drawn >= self.vocab_size
@@ -90,15 +90,15 @@ class Hub(TopAndOne):
         )
 
     def tuple_count(self) -> float:
-        """Two pairs for each token that x can be."""
+        """Return the number of pairs, two for each possible x."""
         return 2.0 * super().tuple_count()
 
     def prefix_count(self) -> float:
-        """One for each token of q: the hub, or what comes before it."""
+        """Return the number of tokens of the support of q, each of which can be first."""
         return float(np.count_nonzero(self.draft))
 
     def set_count(self) -> tuple[float, float]:
-        """One set for each token that x can be."""
+        """Return the number of sets, one for each possible x, and of their members."""
         count = super().tuple_count()
         return count, 2.0 * count
 

@@ -1,4 +1,4 @@
-"""n drafts, independent and identically distributed: the scheme of most of the literature."""
+"""n independent and identically distributed drafts, the most common scheme in the literature."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class IID(OneDraft):
     InvalidDistributionError
         If `draft` is not a probability vector.
     InvalidInputError
-        If `n` is not a whole number of at least 1.
+        If `n` is not an integer of at least 1.
 
     Examples
     --------
@@ -45,11 +45,11 @@ class IID(OneDraft):
     0.15
     """
 
-    def _enough(self, draft: FloatArray) -> FloatArray:
+    def _check_support(self, draft: FloatArray) -> FloatArray:
         return draft
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
-        """The draft distribution itself, shape (V,)."""
+        """Return the draft distribution, shape (V,)."""
         checks.check_drawn(drawn, self.n, self.vocab_size)
         return self.draft
 
@@ -60,7 +60,7 @@ class IID(OneDraft):
 
     @cached_property
     def mean_draft(self) -> FloatArray:
-        """The draft distribution itself, shape (V,)."""
+        """The draft distribution, shape (V,)."""
         return self.draft
 
     @cached_property
@@ -69,11 +69,11 @@ class IID(OneDraft):
         return frozen(inclusion_probability(self.draft, self.n))
 
     def best_subset(self, target: FloatArray) -> Mask:
-        """H*: the tokens of the least p/q (Global Resolution, section 4.2); O(V)."""
+        """Return H*, the tokens of least p/q (Global Resolution, section 4.2); O(V)."""
         return best_prefix_subset(target, self.draft, self.n)
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """(B + q_i)^n - B^n for the mass B below i, without the difference; O(V log n)."""
+        """Return (B + q_i)^n - B^n for the mass B below i, without cancellation; O(V log n)."""
         return _priority_marginals(self.draft, self.n, checks.check_order(order, self.vocab_size))
 
     @cached_property
@@ -90,25 +90,25 @@ class IID(OneDraft):
         return np.asarray((self.draft[rows] > 0.0).all(axis=1))
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
-        """q(S)^n; O(V)."""
+        """Return q(S)^n; O(V)."""
         inside = sum_in(self.draft, checks.check_mask(subset, self.vocab_size))
         return min(1.0, inside) ** self.n
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
+        """Return 1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
         inside = sum_in(self.draft, checks.check_mask(subset, self.vocab_size))
         return float(inclusion_probability(inside, self.n))
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # by inversion; O(V) once, then O(n log V) a tuple
+        # By inversion; O(V) once, then O(n log V) per tuple.
         return invert_cdf(self._cumulative, rng.random((size, self.n)))
 
     def tuple_count(self) -> float:
-        """k^n for a support of k tokens."""
+        """Return k^n for a support of k tokens."""
         return as_float(int(np.count_nonzero(self.draft)) ** self.n)
 
     def repeat_probability(self) -> float:
-        """1 - n! e_n(q), with e_n the elementary symmetric polynomial; O(n V)."""
+        """Return 1 - n! e_n(q), with e_n the elementary symmetric polynomial; O(n V)."""
         different = np.zeros(self.n + 1)
         different[0] = 1.0
         places = np.arange(1, self.n + 1)
@@ -117,7 +117,7 @@ class IID(OneDraft):
         return max(0.0, 1.0 - float(different[-1]))
 
     def set_count(self) -> tuple[float, float]:
-        """Number of sets of 1 to n of the k tokens, and of their members."""
+        """Return the number of sets of 1 to n tokens of the support, and of their members."""
         return set_count(int(np.count_nonzero(self.draft)), self.n)
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
@@ -128,9 +128,9 @@ class IID(OneDraft):
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of distinct tokens with their masses, without listing the tuples.
 
-        A set S of m tokens has mass n! [x^n] prod_{i in S} (exp(q_i x) - 1): a sum of positive
-        multinomial terms, not the alternating sum of inclusion-exclusion, which cancels.
-        sum_m binom(k, m) sets for a support of k tokens, O(n^2) time each.
+        A set S of m tokens has mass n! [x^n] prod_{i in S} (exp(q_i x) - 1), computed as a sum of
+        positive multinomial terms, because the alternating sum of inclusion-exclusion cancels.
+        There are sum_m binom(k, m) sets for a support of k tokens; O(n^2) time per set.
         """
         tokens = np.flatnonzero(self.draft).astype(np.int64)
         sets = list_sets(self.draft[tokens], self.n, memory_limit=memory_limit)

@@ -1,4 +1,4 @@
-"""n independent drafts, each from a distribution of its own."""
+"""n independent drafts, each from its own distribution."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Independent(DraftScheme):
     Raises
     ------
     InvalidDistributionError
-        If one of them is not a probability vector; the message says which.
+        If a draft distribution is not a probability vector; the message states its index.
     InvalidInputError
-        If there is none, or if they are over different vocabularies.
+        If `drafts` is empty, or if the distributions are over different vocabularies.
 
     Examples
     --------
@@ -46,16 +46,14 @@ class Independent(DraftScheme):
             given = list(drafts)
         except TypeError:
             raise InvalidInputError(
-                f"drafts is a {type(drafts).__name__}: pass a list of draft distributions"
+                f"drafts must be a list of draft distributions, got a {type(drafts).__name__}"
             ) from None
         checked = [as_distribution(draft, f"drafts[{j}]") for j, draft in enumerate(given)]
         if not checked:
-            raise InvalidInputError("drafts is empty: pass at least one draft distribution")
+            raise InvalidInputError("drafts must not be empty: pass at least one distribution")
         sizes = [draft.size for draft in checked]
         if len(set(sizes)) > 1:
-            raise InvalidInputError(
-                f"the drafts have {sizes} tokens: all must be over the same vocabulary"
-            )
+            raise InvalidInputError(f"drafts must be over the same vocabulary, got {sizes} tokens")
         checks.check_n(len(checked))
         self.drafts: FloatArray = frozen(np.stack(checked))
 
@@ -70,7 +68,7 @@ class Independent(DraftScheme):
         return int(self.drafts.shape[1])
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
-        """The draft distribution of the next place, shape (V,)."""
+        """Return the draft distribution of the next place, shape (V,)."""
         place = checks.check_drawn(drawn, self.n, self.vocab_size).size
         return np.asarray(self.drafts[place])
 
@@ -86,7 +84,7 @@ class Independent(DraftScheme):
 
     @cached_property
     def support(self) -> Mask:
-        """Tokens that some draft gives: a subnormal mass has no n-th part."""
+        """Tokens of positive probability in some draft; their mean may underflow."""
         return np.asarray((self.drafts > 0.0).any(axis=0))
 
     @cached_property
@@ -99,7 +97,7 @@ class Independent(DraftScheme):
 
     @cached_property
     def _by_token(self) -> FloatArray:
-        # All masses of a token side by side: the orderings visit tokens in any order.
+        # Store all masses of a token contiguously, since orderings visit tokens in any order.
         return np.ascontiguousarray(self.drafts.T)
 
     @cached_property
@@ -107,7 +105,10 @@ class Independent(DraftScheme):
         return np.cumsum(self.drafts, axis=1)
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """prod_j (B_j + q_j) - prod_j B_j for the masses B_j below, as a positive sum; O(nV)."""
+        """Return prod_j (B_j + q_j) - prod_j B_j for the masses B_j below, as a positive sum.
+
+        O(nV).
+        """
         return _priority_marginals(self._by_token, checks.check_order(order, self.vocab_size))
 
     def _probability(self, rows: IntArray) -> FloatArray:
@@ -120,13 +121,13 @@ class Independent(DraftScheme):
         return np.asarray((self.drafts[np.arange(self.n), rows] > 0.0).all(axis=1))
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # by inversion; O(nV) once, then O(n log V) a tuple
+        # By inversion; O(nV) once, then O(n log V) per tuple.
         uniform = rng.random((size, self.n))
         drawn = [invert_cdf(self._cumulative[j], uniform[..., j]) for j in range(self.n)]
         return np.stack(drawn, axis=-1)
 
     def tuple_count(self) -> float:
-        """Product of the sizes of the supports."""
+        """Return the product of the sizes of the supports."""
         return as_float(prod(np.count_nonzero(self.drafts, axis=1).tolist()))
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
@@ -135,7 +136,7 @@ class Independent(DraftScheme):
         return product_tuples(self.drafts, f"{count:,.0f}", count, memory_limit)
 
     def top_k(self, k: int) -> Independent:
-        """Cut each draft to its own k most likely tokens, renormalised."""
+        """Return the scheme with each draft cut to its own k most likely tokens, renormalised."""
         return Independent([distribution.top_k(draft, k) for draft in self.drafts])
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Independent:

@@ -1,4 +1,4 @@
-"""Drafts that all come from one distribution q: what `IID`, `Greedy` and the like share."""
+"""Base class of schemes whose drafts come from one distribution q, such as `IID` and `Greedy`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from otlp.numerics.minimum_norm import best_prefix_of
 
 
 class OneDraft(DraftScheme):
-    """n drafts made from one distribution q; unless it is overridden, n different tokens.
+    """n drafts from one distribution q; n different tokens unless overridden.
 
     Parameters
     ----------
@@ -36,16 +36,16 @@ class OneDraft(DraftScheme):
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         given = as_distribution(draft, "draft")
         self.n = checks.check_n(n)
-        self.draft: FloatArray = self._enough(given)
+        self.draft: FloatArray = self._check_support(given)
         self.vocab_size = self.draft.size
 
-    def _enough(self, draft: FloatArray) -> FloatArray:
-        """Return q as it is drafted from, or refuse it if it has fewer than n tokens.
+    def _check_support(self, draft: FloatArray) -> FloatArray:
+        """Check that q has at least n tokens, and return q.
 
         Raises
         ------
         TooFewTokensError
-            Naming both numbers.
+            If q has fewer tokens; the message states both numbers.
         """
         support = int(np.count_nonzero(draft))
         if support < self.n:
@@ -54,7 +54,7 @@ class OneDraft(DraftScheme):
 
     @property
     def support(self) -> Mask:
-        """Tokens of positive q: a subnormal probability has no n-th part."""
+        """Tokens of positive q; `mean_draft` could underflow for a subnormal probability."""
         return self.draft > 0.0
 
     @cached_property
@@ -63,7 +63,7 @@ class OneDraft(DraftScheme):
         return frozen(self.inclusion / self.n)
 
     def best_subset(self, target: FloatArray) -> Mask:
-        """H*: the tokens of the least p/q (Global Resolution, section S); O(V log V)."""
+        """Return H*, the tokens of least p/q (Global Resolution, section S); O(V log V)."""
         order = by_ratio(target, self.draft)
         _, length = best_prefix_of(target, self.priority_marginals(order), order)
         subset = self.support.copy()
@@ -76,15 +76,15 @@ class OneDraft(DraftScheme):
         Raises
         ------
         TooFewTokensError
-            If n tokens are to be different, and fewer are left.
+            If the n tokens must be different, and fewer than n are left.
         """
-        return self._with(draft=frozen(self._enough(distribution.top_k(self.draft, k))))
+        return self._with(draft=frozen(self._check_support(distribution.top_k(self.draft, k))))
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
         return self._with(draft=frozen(rename(self.draft, tokens, vocab_size)))
 
     def _with(self, draft: FloatArray, **changed: Any) -> Self:
-        """Return a copy for another q, and without what was derived from the old one."""
+        """Return a copy for another q, without the cached properties of the old q."""
         made = copy(self)
         for name in vars(self):
             if isinstance(getattr(type(self), name, None), cached_property):

@@ -1,4 +1,4 @@
-"""What every draft scheme answers; all follows from the distribution of the next draft."""
+"""Base class of draft schemes; everything follows from the distribution of the next draft."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from otlp.numerics.equal_rows import equal_rows
 class DraftScheme(ByValue, ABC):
     """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
-    A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
-    and probabilities in O(nV) a tuple, and what is a sum over tuples from the list of them all,
-    made once, within `MEMORY_LIMIT`.  Override what is known in closed form; where a method `name`
-    calls `_name`, override that, whose tuples are checked already.
+    A user-defined scheme implements `n`, `vocab_size` and `next_distribution`.  All other methods
+    follow: samples and probabilities in O(nV) per tuple, and sums over tuples from the list of all
+    tuples, made once, within `MEMORY_LIMIT`.  Override methods that have a closed form; if a method
+    `name` calls `_name`, override `_name`, whose tuples are already checked.
 
     Examples
     --------
     >>> import numpy as np, otlp
-    >>> class Twice(otlp.DraftScheme):         # draw one token, and draft it twice
+    >>> class Twice(otlp.DraftScheme):         # draw one token and draft it twice
     ...     n, vocab_size = 2, 3
     ...     def next_distribution(self, drawn):
     ...         return np.eye(3)[drawn[0]] if len(drawn) else np.array([0.5, 0.3, 0.2])
@@ -48,8 +48,8 @@ class DraftScheme(ByValue, ABC):
     """
 
     def __repr__(self) -> str:
-        """Name the scheme and its sizes."""
-        return f"{type(self).__name__}(V={self.vocab_size}, n={self.n})"
+        """Return the name and sizes of the scheme."""
+        return f"{type(self).__name__}(vocabulary {self.vocab_size:,}, n={self.n})"
 
     @property
     @abstractmethod
@@ -63,12 +63,12 @@ class DraftScheme(ByValue, ABC):
 
     @abstractmethod
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Distribution of the next draft, given the earlier ones.
+        """Return the distribution of the next draft, given the earlier drafts.
 
         Parameters
         ----------
         drawn : array_like of int, shape (m,), m < n
-            The drafts so far, which must be possible; empty for the first.
+            The drafts so far, which must be possible; empty for the first draft.
 
         Returns
         -------
@@ -82,9 +82,9 @@ class DraftScheme(ByValue, ABC):
         return None
 
     def best_subset(self, target: FloatArray) -> Mask | None:
-        """The subset H* of the best dual bound, shape (V,), where it is known in closed form.
+        """Return the subset H* of the best dual bound, shape (V,), if known in closed form.
 
-        None where it is not: then `otlp.reductions.subset_selection` searches for it.
+        Otherwise return None; `otlp.reductions.subset_selection` then searches for H*.
         """
         return None
 
@@ -106,21 +106,22 @@ class DraftScheme(ByValue, ABC):
         return frozen(sum_by(sets.members, sets.mass[sets.rows], self.vocab_size))
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Distribution of the drafted token that stands first in a priority ordering.
+        """Return the distribution of the drafted token that is first in a priority ordering.
 
-        Those of all orderings are the extreme points of the selections that are possible:
-        y(S) <= P(some drafted token lies in S) for all S, and y(V) = 1.  Sums of positive terms
-        only, so the running sums of the result are the masses that touch the prefixes of `order`.
+        These distributions are the extreme points of the possible selections y:
+        y(S) <= P(some drafted token lies in S) for all S, and y(V) = 1.  They are computed from
+        positive terms only, so the running sums of the result are accurate masses that touch the
+        prefixes of `order`.
 
         Parameters
         ----------
         order : ndarray, shape (V,), int64
-            A permutation of the tokens, the preferred one first.
+            A permutation of the tokens, the preferred token first.
 
         Returns
         -------
         ndarray, shape (V,)
-            By token, not by place in `order`.
+            Indexed by token, not by place in `order`.
 
         Raises
         ------
@@ -131,7 +132,7 @@ class DraftScheme(ByValue, ABC):
 
     @own_float_errors
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted tuples.
+        """Return the probability of drafted tuples.
 
         Parameters
         ----------
@@ -144,15 +145,15 @@ class DraftScheme(ByValue, ABC):
         Raises
         ------
         InvalidInputError
-            If the last axis is not n, or the entries are not integers.
+            If the last axis does not have length n, or the entries are not integers.
         TokenOutOfRangeError
-            If an id lies outside [0, V).
+            If an id is outside [0, V).
         """
         tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         return self._probability(tokens.reshape(-1, self.n)).reshape(tokens.shape[:-1])
 
     def _probability(self, rows: IntArray) -> FloatArray:
-        """Probability of valid tuples, shape (m, n) -> (m,)."""
+        """Return the probability of valid tuples, shape (m, n) -> (m,)."""
         mass = np.ones(len(rows))
         for place in range(self.n):
             for prefix, among in _by_prefix(rows[:, :place], np.flatnonzero(mass)):
@@ -160,43 +161,43 @@ class DraftScheme(ByValue, ABC):
         return mass
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
-        """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
+        """Return whether a tuple (n,) can be drafted, even if its probability underflows."""
         return self._possible(checks.check_tokens(draft_tokens, self.n, self.vocab_size))
 
     def _possible(self, tokens: IntArray) -> bool:
-        """Whether a valid tuple can be drafted."""
+        """Return whether a valid tuple can be drafted."""
         return all(self._next(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
     def _possible_each(self, rows: IntArray) -> Mask:
-        """Whether valid tuples can be drafted, (m, n) -> (m,): one look for each distinct one."""
+        """Return whether valid tuples can be drafted, (m, n) -> (m,); checks each tuple once."""
         result = np.empty(len(rows), dtype=bool)
         for row, places in equal_rows(rows):
             result[places] = self._possible(row)
         return result
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids.
+        """Return the probability that all drafted tokens are in `subset`, a mask (V,) or token ids.
 
-        At the cost of one `priority_marginals`.
+        The cost is that of one call of `priority_marginals`.
         """
         inside = checks.check_mask(subset, self.vocab_size)
         return self._selected(inside, np.argsort(inside, kind="stable"))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Probability that some drafted token lies in `subset`, a mask (V,) or token ids.
+        """Return the probability that some drafted token is in `subset`, a mask (V,) or token ids.
 
-        This is ``1 - mass_within(~subset)`` without the cancellation.
+        This is ``1 - mass_within(~subset)`` without cancellation.
         """
         inside = checks.check_mask(subset, self.vocab_size)
         return self._selected(inside, np.argsort(~inside, kind="stable"))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
-        """Draw tuples: shape (n,), or (size, n) where `size` is given."""
+        """Draw one tuple, shape (n,), or `size` tuples, shape (size, n)."""
         drawn = self._draw(rng, checks.check_size(rng, size, self.n))
         return drawn[0] if size is None else drawn
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        """Draw so many tuples, shape (size, n), by inversion, place by place."""
+        """Draw tuples, shape (size, n), by inversion, place by place."""
         uniform = rng.random((size, self.n))
         drawn = np.zeros((size, self.n), dtype=np.int64)
         for place in range(self.n):
@@ -206,21 +207,21 @@ class DraftScheme(ByValue, ABC):
         return drawn
 
     def tuple_count(self) -> float:
-        """Upper bound on the number of tuples of positive probability; O(V), lists nothing."""
+        """Return an upper bound on the number of possible tuples, without listing them; O(V)."""
         first = np.count_nonzero(self._next(np.empty(0, dtype=np.int64)))
         with np.errstate(over="ignore"):
             return float(first * np.float64(self.vocab_size) ** (self.n - 1))
 
     def prefix_count(self) -> float:
-        """Upper bound on the number of sequences that the first n - 1 tokens can be."""
+        """Return an upper bound on the number of possible sequences of the first n - 1 tokens."""
         return 1.0 if self.n == 1 else self.tuple_count()
 
     def repeat_probability(self) -> float:
-        """Probability that a tuple holds a token twice; NaN where only a list would tell."""
+        """Return the probability that a tuple contains a token twice; NaN if a list is required."""
         return float("nan")
 
     def set_count(self) -> tuple[float, float]:
-        """Upper bounds on the number of token sets and of their members; lists nothing."""
+        """Return upper bounds on the number of token sets and of their members, without listing."""
         count = self.tuple_count()
         return count, count * self.n
 
@@ -262,22 +263,23 @@ class DraftScheme(ByValue, ABC):
         Raises
         ------
         UnsupportedProblemError
-            If the scheme does not say what that is.
+            If the scheme does not implement `top_k`.
         """
         raise UnsupportedProblemError(
-            f"{self!r} has no top_k of its own: cut the draft distributions that it is made of"
+            f"{self!r} does not implement top_k: cut the draft distributions it is built from"
         )
 
     def restrict(self, tokens: npt.ArrayLike, vocab_size: int) -> DraftScheme:
         """Return the same scheme with ``tokens[j]`` renamed to j, over `vocab_size` tokens.
 
-        `tokens` must hold every token of the support; names from ``len(tokens)`` on are never
+        `tokens` must contain every token of the support; names from ``len(tokens)`` on are never
         drafted.
 
         Raises
         ------
         InvalidInputError, TokenOutOfRangeError
-            If `tokens` are not as said, or more than `vocab_size`.
+            If `tokens` are not distinct token ids that contain the support, or more than
+            `vocab_size`.
         """
         return self._renamed(checks.check_names(tokens, self.support, vocab_size), vocab_size)
 
@@ -293,27 +295,27 @@ class DraftScheme(ByValue, ABC):
         return merge_by_set(self._tuples)
 
     def _selected(self, subset: Mask, order: IntArray) -> float:
-        """Probability that the drafted token that stands first in an ordering lies in a subset."""
+        """Return the probability that the first drafted token of an ordering is in a subset."""
         return min(1.0, float(self.priority_marginals(order)[subset].sum()))
 
     def _next(self, drawn: IntArray) -> FloatArray:
-        """Distribution of the next draft, checked: a scheme of one's own may be wrong."""
+        """Return the distribution of the next draft, after checks for user-defined schemes."""
         found = self.next_distribution(drawn)
         if found is None or not np.any(found):
             raise InvalidInputError(
-                f"{self!r} has no token left after {drawn.tolist()}: n = {self.n} are to be drafted"
+                f"{self!r} must draft n = {self.n}, but has no token left after {drawn.tolist()}"
             )
         checked = as_distribution(found, f"the distribution of the draft after {drawn.tolist()}")
         if checked.size != self.vocab_size:
             raise InvalidInputError(
-                f"the distribution of the draft after {drawn.tolist()} has {checked.size} tokens: "
-                f"{self!r} must give V = {self.vocab_size}"
+                f"the distribution of the draft after {drawn.tolist()} must have V = "
+                f"{self.vocab_size} tokens, got {checked.size}: see next_distribution of {self!r}"
             )
         return checked
 
 
 class Renamed(DraftScheme):
-    """A scheme whose token ``tokens[j]`` is called j; see `DraftScheme.restrict`."""
+    """A scheme whose token ``tokens[j]`` is renamed to j; see `DraftScheme.restrict`."""
 
     def __init__(self, scheme: DraftScheme, tokens: IntArray, vocab_size: int) -> None:
         self.scheme, self.tokens, self._vocab_size = scheme, tokens, vocab_size
@@ -329,7 +331,7 @@ class Renamed(DraftScheme):
         return self._vocab_size
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Distribution of the next draft by name; see `DraftScheme.next_distribution`."""
+        """Return the distribution of the next draft; see `DraftScheme.next_distribution`."""
         names = checks.check_drawn(drawn, self.n, self.tokens.size)
         found = self.scheme.next_distribution(self.tokens[names])
         if found is None:
@@ -338,13 +340,13 @@ class Renamed(DraftScheme):
 
 
 def rename(distribution: FloatArray, tokens: IntArray, vocab_size: int) -> FloatArray:
-    """Distribution over the names of the tokens; see `DraftScheme.restrict`."""
+    """Return the distribution over the names of the tokens; see `DraftScheme.restrict`."""
     renamed = np.zeros(vocab_size)
     renamed[: tokens.size] = distribution[tokens]
     return renamed
 
 
 def _by_prefix(prefixes: IntArray, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield each distinct prefix among some rows, and the rows that begin with it."""
+    """Yield each distinct prefix of the selected rows, and the indices of its rows."""
     for prefix, places in equal_rows(prefixes[rows]):
         yield prefix, rows[places]

@@ -1,4 +1,4 @@
-"""What can be drafted, listed: tuples, and the sets of their tokens; how many, and what fits."""
+"""Lists of possible tuples and of their token sets, and their numbers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from otlp.errors import SizeLimitError
 from otlp.numerics.compiled import compiled
 
 MOST_DRAFTS = 1_000
-"""Beyond this n binomials overflow."""
+"""Largest n for which binomials do not overflow."""
 
 TOO_MANY = 10**300
-"""Counts are not followed further than this."""
+"""Count beyond which counts are infinite."""
 
 
 @dataclass(frozen=True, eq=False)
 class DraftTuples(ByValue):
-    """All tuples of positive probability, one a row.
+    """All tuples of positive probability, one per row.
 
     Attributes
     ----------
     tokens : ndarray, shape (m, n), int64
-        The tuples; no row stands twice.
+        The tuples; all rows are different.
     mass : ndarray, shape (m,)
-        Their probabilities, all positive.
+        Probabilities of the tuples, all positive.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class DraftTuples(ByValue):
 
     @classmethod
     def positive(cls, tokens: IntArray, mass: FloatArray) -> DraftTuples:
-        """Of different tuples keep the possible: a product of tiny probabilities can underflow."""
+        """Build from different tuples, without those whose probability underflows to zero."""
         kept = mass > 0.0
         return cls(tokens[kept], mass[kept])
 
@@ -56,7 +56,7 @@ class DraftTuples(ByValue):
         return {row.tobytes(): j for j, row in enumerate(self.tokens)}
 
     def find(self, draft_tokens: IntArray) -> int:
-        """Index of a tuple, or -1 if it is not listed; O(n), after a hash table in O(m n)."""
+        """Return the index of a tuple, or -1 if not listed; O(n), after a hash table in O(m n)."""
         return self._positions.get(draft_tokens.tobytes(), -1)
 
 
@@ -69,7 +69,7 @@ class TokenSets(ReadOnly):
     members : ndarray, shape (nnz,), int64
         Distinct tokens of set j, ascending: ``members[offsets[j]:offsets[j + 1]]``.
     offsets : ndarray, shape (m + 1,), int64
-        Where each set begins.
+        Start of each set in `members`.
     mass : ndarray, shape (m,)
         Probability that the set of distinct drafted tokens is set j; all positive.
 
@@ -103,7 +103,7 @@ class TokenSets(ReadOnly):
         return {data[width * a : width * b]: j for j, (a, b) in enumerate(pairwise(ends))}
 
     def find(self, draft_tokens: IntArray) -> int:
-        """Index of the set of distinct tokens of a tuple, or -1 if it is not listed.
+        """Return the index of the set of distinct tokens of a tuple, or -1 if not listed.
 
         The first call builds a hash table in O(nnz); later calls cost O(n log n).
         """
@@ -111,7 +111,7 @@ class TokenSets(ReadOnly):
         return self._positions.get(key, -1)
 
     def first_in(self, order: IntArray) -> FloatArray:
-        """Mass of the sets whose first token in an ordering is i, shape (V,); O(V + nnz)."""
+        """Return the mass of the sets whose first token in `order` is i, shape (V,); O(V + nnz)."""
         rank = np.empty(order.size, dtype=np.int64)
         rank[order] = np.arange(order.size)
         return _first_in(self.members, self.offsets, self.mass, rank)
@@ -125,7 +125,7 @@ def merge_by_set(tuples: DraftTuples) -> TokenSets:
     ordered = np.sort(tuples.tokens, axis=1)
     repeated = np.zeros(ordered.shape, dtype=bool)
     repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    # The canonical form of a set: a repeated token becomes -1 and moves to the front, so that
+    # In the canonical form of a set, repeated tokens become -1 and move to the front, so that
     # shorter sets sort first.
     ordered[repeated] = -1
     ordered.sort(axis=1)
@@ -137,7 +137,7 @@ def merge_by_set(tuples: DraftTuples) -> TokenSets:
 
 
 def as_float(count: int) -> float:
-    """Turn a count into a float; infinity where it is too large for one."""
+    """Convert a count to a float; infinity if it is too large."""
     try:
         return float(count)
     except OverflowError:
@@ -146,7 +146,10 @@ def as_float(count: int) -> float:
 
 @lru_cache(maxsize=256)
 def set_count(tokens: int, n: int) -> tuple[float, float]:
-    """Number of sets of 1 to n of so many tokens, and of their members; infinite if not listed."""
+    """Return the number of sets of 1 to n of `tokens` tokens, and of their members.
+
+    Both are infinite if the sets cannot be listed.
+    """
     if n > MOST_DRAFTS:
         return inf, inf
     sets, members, size = 0, 0, 1
@@ -161,23 +164,23 @@ def set_count(tokens: int, n: int) -> tuple[float, float]:
 def list_sets(
     draft: FloatArray, n: int, ignored: float = 0.0, memory_limit: int = MEMORY_LIMIT
 ) -> TokenSets:
-    """List all sets of 1 to n tokens with the mass of the n-tuples that draft just this set.
+    """List all sets of 1 to n tokens with the mass of the n-tuples that draft exactly this set.
 
     Parameters
     ----------
     draft : ndarray, shape (k,)
-        Probabilities of the k tokens; they need not sum to one.
+        Probabilities of the k tokens; need not sum to one.
     n : int
         Number of drafts.
     ignored : float
-        Probability of further tokens, which a tuple may hold beside the set.
+        Probability of further tokens, which a tuple may contain in addition to the set.
     memory_limit : int
-        Bytes that the list may need.
+        Maximum size of the list, in bytes.
 
     Returns
     -------
     TokenSets
-        By size and then lexicographically; sets whose mass underflows are left out.
+        Ordered by size, then lexicographically; sets whose mass underflows are omitted.
 
     Raises
     ------
@@ -186,13 +189,13 @@ def list_sets(
 
     Notes
     -----
-    Set S has mass n! [x^n] exp(ignored x) prod_{i in S} (exp(q_i x) - 1): positive terms only.
-    O(n^2) a set.
+    Set S has mass n! [x^n] exp(ignored x) prod_{i in S} (exp(q_i x) - 1), in positive terms only.
+    O(n^2) per set.
     """
     if n > MOST_DRAFTS:
         raise SizeLimitError(
-            f"n is {n}: sets are listed for at most {MOST_DRAFTS} drafts, since binomials overflow "
-            "beyond; martingale lists none"
+            f"n must be at most {MOST_DRAFTS} to list token sets, because binomials overflow, "
+            f"got {n}; use martingale, which lists no sets"
         )
     count, total = set_count(draft.size, n)
     check_memory(
@@ -224,7 +227,7 @@ def _first_in(members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntA
 
 @compiled
 def pascal(n: int) -> FloatArray:
-    """Binomial coefficients, shape (n + 1, n + 1)."""
+    """Return the binomial coefficients, shape (n + 1, n + 1)."""
     rows = np.zeros((n + 1, n + 1))
     for d in range(n + 1):
         rows[d, 0] = 1.0
@@ -235,9 +238,10 @@ def pascal(n: int) -> FloatArray:
 
 @compiled
 def powers_of(draft: FloatArray, n: int) -> FloatArray:
-    """The series of exp(q_j x) up to x^n, one a row: d! times the coefficient of x^d is q_j^d.
+    """Return the series of exp(q_j x) up to x^n, one per row, as d! times the coefficient of x^d.
 
-    Kept so, series neither over- nor underflow, and a product of them takes binomials.
+    This entry is q_j^d.  With this scaling, series neither overflow nor underflow, and products of
+    series need binomials.
     """
     powers = np.ones((draft.size, n + 1))
     for j in range(draft.size):
@@ -248,7 +252,7 @@ def powers_of(draft: FloatArray, n: int) -> FloatArray:
 
 @compiled
 def next_combination(chosen: IntArray, count: int, size: int) -> int:
-    """Step to the next set of so many numbers below `size`, in lexicographic order.
+    """Step to the next set of `count` numbers below `size`, in lexicographic order.
 
     Returns the first place that changed, or -1 after the last set.
     """
@@ -266,7 +270,7 @@ def next_combination(chosen: IntArray, count: int, size: int) -> int:
 def _list_sets(
     draft: FloatArray, n: int, ignored: float, count: int, total: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """All sets of 1 to n tokens, by size and then lexicographically, with their masses."""
+    """List all sets of 1 to n tokens, by size and then lexicographically, with their masses."""
     k = draft.size
     members = np.empty(total, np.int64)
     offsets = np.zeros(count + 1, np.int64)
@@ -275,11 +279,13 @@ def _list_sets(
     row, at = 0, 0
     chosen = np.zeros(n, np.int64)
     series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
-    series[0] = powers_of(np.array([ignored]), n)[0]  # and, before them, exp(ignored x)
+    others = powers_of(np.array([ignored]), n)
+    for d in range(n + 1):
+        series[0, d] = others[0, d]  # and, before them, exp(ignored x)
     for m in range(1, min(n, k) + 1):
         for j in range(m):
             chosen[j] = j
-        changed = 0  # first place whose prefix product has to be multiplied anew
+        changed = 0  # first place whose prefix product must be recomputed
         while True:
             for j in range(changed, m - 1):
                 for d in range(n + 1):

@@ -1,4 +1,4 @@
-"""Drafts that always hold the most likely tokens, and one more: what `Greedy` and `Hub` share."""
+"""Base class of `Greedy` and `Hub`: the most likely tokens, and one sampled token."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class TopAndOne(OneDraft):
         return frozen(rest)
 
     def best_subset(self, target: FloatArray) -> Mask:
-        """H*: the top tokens, and those of p < q~ for the distribution q~ of x; O(V)."""
+        """Return H*: the top tokens, and the tokens with p < q~, the distribution of x; O(V)."""
         subset = np.asarray(target < self.rest)
         subset[self.top] = True
         return subset
 
     @cached_property
     def inclusion(self) -> FloatArray:
-        """1 for the top tokens, the distribution of x for the others; shape (V,)."""
+        """Probability of each token being drafted: 1 for top tokens, else that of x; shape (V,)."""
         result = self.rest.copy()
         result[self.top] = 1.0
         return frozen(result)
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Distribution of x down to the first top token, which takes all that is below; O(V)."""
+        """Return the law of x down to the first top token, which gets all mass below; O(V)."""
         order = checks.check_order(order, self.vocab_size)
         result = self.rest.copy()
         if self.top.size:
@@ -65,16 +65,16 @@ class TopAndOne(OneDraft):
         return result
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """1 if a top token lies in S, else the mass of x in S; O(V)."""
+        """Return 1 if a top token is in S, else the mass of x in S; O(V)."""
         inside = checks.check_mask(subset, self.vocab_size)
         return 1.0 if inside[self.top].any() else sum_in(self.rest, inside)
 
     def tuple_count(self) -> float:
-        """Number of tokens that x can be."""
+        """Return the number of possible tokens x."""
         return float(np.count_nonzero(self.rest))
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
-        # Among ties the top tokens must stay the same, whatever their names.
+        # Keep the same top tokens in case of ties, independently of the names.
         names = np.full(self.vocab_size, -1, dtype=np.int64)
         names[tokens] = np.arange(tokens.size)
         draft = rename(self.draft, tokens, vocab_size)
@@ -82,7 +82,7 @@ class TopAndOne(OneDraft):
 
 
 def point_mass(token: int, vocab_size: int) -> FloatArray:
-    """Distribution of a token that is certain, shape (V,)."""
+    """Return the distribution of a certain token, shape (V,)."""
     result = np.zeros(vocab_size)
     result[token] = 1.0
     return result

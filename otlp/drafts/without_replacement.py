@@ -1,4 +1,4 @@
-"""n different tokens, drawn one after another from what is left of one draft distribution."""
+"""n different tokens, drawn one after another from one draft distribution, renormalised."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
 
 UNIT = 2.0**500
-"""Times are measured in this unit, and rates in its inverse: the rarest token's time overflows."""
+"""Unit of times, and inverse unit of rates, without which the rarest token's time overflows."""
 
 REJECTIONS = 8
-"""Steps of rejection sampling for a token that is none of the earlier ones."""
+"""Maximum number of rejection sampling steps for a token that differs from the earlier tokens."""
 
 LARGEST_COMPLEMENTED = 0.9
-"""Probability up to which its complement, one minus it, loses no digit."""
+"""Largest probability whose complement is computed as one minus it without losing a digit."""
 
 
 class WithoutReplacement(OneDraft):
     """n different tokens: each is drawn from q without the earlier ones, renormalised.
 
-    The distribution is Plackett and Luce's.  In an exponential race every token arrives at an
-    exponential time with rate q_i; then the first n to arrive are the drafted tuple, in order.  So
-    what the drafted set does is an integral over time of products over tokens.
+    This is the Plackett-Luce distribution.  In an exponential race every token arrives at an
+    exponential time with rate q_i, and the first n tokens to arrive are the drafted tuple, in
+    order.  Probabilities of the drafted set are therefore integrals over time of products over
+    tokens.
 
     Parameters
     ----------
@@ -56,15 +57,15 @@ class WithoutReplacement(OneDraft):
     InvalidDistributionError
         If `draft` is not a probability vector.
     InvalidInputError
-        If `n` is not a whole number of at least 1, or larger than the support of q.
+        If `n` is not an integer of at least 1, or larger than the support of q.
 
     Notes
     -----
-    For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals
-    with 8 to 16 nodes for n = 4 where no n - 1 tokens hold most mass, some 40 where they hold
-    nearly all (`otlp.numerics.arrival_times`), and more for more drafts; their error is below
-    1e-12.  Then the first call costs O(V) exponentials a node, and 8 bytes a token and node are
-    kept.
+    For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals with
+    an error below 1e-12.  For n = 4 the integrals need 8 to 16 nodes if no n - 1 tokens have most
+    of the mass, and about 40 nodes if n - 1 tokens have nearly all of it
+    (`otlp.numerics.arrival_times`); more drafts need more nodes.  For n >= 3 the first call
+    costs O(V) exponentials per node, and keeps 8 bytes per token and node.
 
     Examples
     --------
@@ -76,20 +77,23 @@ class WithoutReplacement(OneDraft):
 
     @checks.own_float_errors
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Distribution q without the tokens drawn, renormalised; O(V)."""
+        """Return q without the drawn tokens, renormalised; O(V)."""
         return renormalise_without(self.draft, checks.check_drawn(drawn, self.n, self.vocab_size))
 
     @cached_property
     @checks.own_float_errors
     def inclusion(self) -> FloatArray:
-        """Probability that token i is among the drafts; shape (V,).  O(V), O(nV) a node."""
+        """Probability that token i is among the drafts, shape (V,).
+
+        O(V) for n <= 2, otherwise O(nV) per node.
+        """
         if self.n == 1:
             return self.draft
         if self.n == 2:
             top, odds, after_top = self._pairs
             second = _sum_of_others(odds) * self.draft + self.draft[top] * after_top
             return frozen(self.draft + second)
-        # On a rank above all others, of probability 0, it would be the best whenever it is drafted.
+        # At a rank above all others, of probability 0, a token is the best whenever it is drafted.
         tokens = np.flatnonzero(self.support)
         never = np.zeros(tokens.size)
         chances = self._rank_chances(
@@ -101,7 +105,10 @@ class WithoutReplacement(OneDraft):
 
     @checks.own_float_errors
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Distribution of the first draft in `order`; O(V) for n <= 2, then O(nV) a node."""
+        """Return the distribution of the first draft in `order`.
+
+        O(V) for n <= 2, otherwise O(nV) per node.
+        """
         order = checks.check_order(order, self.vocab_size)
         if self.n == 1:
             return self.draft.copy()
@@ -114,25 +121,25 @@ class WithoutReplacement(OneDraft):
         return result
 
     def _best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
-        """Distribution of the drafted token of the best rank; see `_rank_chances`."""
+        """Return the distribution of the drafted token with the best rank; see `_rank_chances`."""
         return sum_by(tokens, shares * self._rank_chances(tokens, shares), self.vocab_size)
 
     def _rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
-        """Probability of each rank to be the best drafted one, where its token has that rank.
+        """Return the probability that each rank is the best drafted, given its token has the rank.
 
-        For two drafts or more.  Every token draws its rank by itself; no two tokens share a rank.
+        For two drafts or more.  Tokens draw their ranks independently; no two tokens share a rank.
 
         Parameters
         ----------
         tokens : ndarray, shape (M,)
-            Whose rank each is, from the lowest to the best.
+            Token of each rank, from the lowest to the best.
         shares : ndarray, shape (M,)
-            How often the token has that rank; those of a token sum to one.
+            Probability that the token has the rank; the probabilities of a token sum to one.
 
         Returns
         -------
         ndarray, shape (M,)
-            O(n) for each rank and node of the integral, beside O(V) exponentials a node once.
+            O(n) for each rank and node of the integral, and once O(V) exponentials per node.
         """
         return self._race.chances(self.n, tokens, shares)
 
@@ -145,7 +152,7 @@ class WithoutReplacement(OneDraft):
         return ExponentialRace.at(UNIT * self.draft, self.n, times, weights)
 
     def _outside(self, tokens: IntArray) -> FloatArray:
-        """Mass of all tokens but the given different ones, without cancellation.
+        """Return the mass of all tokens except the given different tokens, without cancellation.
 
         Parameters
         ----------
@@ -157,7 +164,7 @@ class WithoutReplacement(OneDraft):
         ndarray, shape (...)
         """
         top, tail = self.top_and_tail
-        # The n most likely tokens are added one by one; the others are few parts of their sum.
+        # Add the n most likely tokens one by one; subtract the given others from the tail's sum.
         among = np.isin(tokens, top)
         left = np.maximum(tail - np.where(among, 0.0, self.draft[tokens]).sum(axis=-1), 0.0)
         for token in top:
@@ -186,7 +193,7 @@ class WithoutReplacement(OneDraft):
 
     @checks.own_float_errors
     def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Probability that all drafted tokens lie in S; O(n) for each of its tokens and node."""
+        """Return the probability that all drafted tokens are in S; O(n) per token of S and node."""
         inside = checks.check_mask(subset, self.vocab_size)
         if self.n <= 2:
             return super().mass_within(inside)
@@ -195,14 +202,14 @@ class WithoutReplacement(OneDraft):
 
     @checks.own_float_errors
     def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Probability that some drafted token lies in S; without cancellation."""
+        """Return the probability that some drafted token is in S, without cancellation."""
         inside = checks.check_mask(subset, self.vocab_size)
         outside = self.mass_within(~inside)
         return 1.0 - outside if outside <= LARGEST_COMPLEMENTED else super().mass_touching(inside)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # Rejection sampling: from q until the token is new, which then follows q without the
-        # earlier ones.  Where these have nearly all mass: by inversion of what is left, in the end.
+        # Rejection sampling from q until the token is new, which then follows q without the earlier
+        # tokens.  If these have nearly all of the mass, invert the remaining distribution.
         drawn = np.zeros((size, self.n), dtype=np.int64)
         for place in range(self.n):
             rows = np.arange(size)
@@ -220,11 +227,11 @@ class WithoutReplacement(OneDraft):
         return drawn
 
     def tuple_count(self) -> float:
-        """Count k! / (k - n)! for a support of k tokens."""
+        """Return k! / (k - n)! for a support of k tokens."""
         return as_float(perm(int(np.count_nonzero(self.draft)), self.n))
 
     def set_count(self) -> tuple[float, float]:
-        """Number of sets of n of the k tokens, and of their members."""
+        """Return the number of sets of n tokens of the support, and of their members."""
         count = as_float(comb(int(np.count_nonzero(self.draft)), self.n))
         return count, count * self.n
 
@@ -242,8 +249,8 @@ class WithoutReplacement(OneDraft):
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of n tokens with their masses, without listing the tuples.
 
-        The mass of a set is a sum over its last-drawn tokens of the masses of smaller sets: 2^n
-        positive terms in place of n! tuples.
+        The mass of a set is a sum over its last-drawn token of the masses of smaller sets: 2^n
+        positive terms instead of n! tuples.
         """
         count, total = self.set_count()
         needed = 8.0 * (2 * total + 2 * count) + 16.0 * 2.0 ** min(self.n, 1_000)
@@ -266,7 +273,7 @@ class WithoutReplacement(OneDraft):
     @cached_property
     @checks.own_float_errors
     def top_and_tail(self) -> tuple[IntArray, float]:
-        """The n most likely tokens, and the mass of all others."""
+        """The n most likely tokens, and the mass of all other tokens."""
         top = _largest(self.draft, self.n)
         others = np.ones(self.vocab_size, dtype=bool)
         others[top] = False
@@ -274,7 +281,7 @@ class WithoutReplacement(OneDraft):
 
     @cached_property
     def _pairs(self) -> tuple[int, FloatArray, FloatArray]:
-        """The most likely token, odds q / (1 - q) of the others, and what is drawn after it."""
+        """Most likely token, odds q / (1 - q) of the others, and distribution after the token."""
         top = int(np.argmax(self.draft))
         after_top = renormalise_without(self.draft, np.array([top]))
         assert after_top is not None, "the support has two tokens"
@@ -285,7 +292,7 @@ class WithoutReplacement(OneDraft):
 
 
 def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
-    """Places of the n largest values, the largest first."""
+    """Return the indices of the n largest values, the largest first."""
     if n < values.size:
         places = np.argpartition(values, values.size - n)[values.size - n :]
     else:
@@ -294,7 +301,7 @@ def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
 
 
 def _sum_of_others(values: FloatArray) -> FloatArray:
-    """Sum of all values but each, without the difference."""
+    """Return the sum of all other values for each value, without subtraction."""
     before, after = np.zeros((2, values.size))
     np.cumsum(values[:-1], out=before[1:])
     np.cumsum(values[:0:-1], out=after[-2::-1])
@@ -305,7 +312,7 @@ def _sum_of_others(values: FloatArray) -> FloatArray:
 def _pair_marginals(
     draft: FloatArray, top: int, odds: FloatArray, after_top: FloatArray, order: IntArray
 ) -> FloatArray:
-    # P({i, j}) = odds_i q_j + odds_j q_i, but next to the top token, whose odds may overflow
+    # P({i, j}) = odds_i q_j + odds_j q_i, except for the top token, whose odds may overflow.
     result = np.empty(draft.size)
     below, odds_below, top_below, after_below = 0.0, 0.0, 0.0, 0.0
     for place in range(order.size - 1, -1, -1):
@@ -324,7 +331,7 @@ def _pair_marginals(
 
 @compiled
 def _combinations(size: int, n: int) -> IntArray:
-    """All sets of n of the numbers 0 .. size - 1, in lexicographic order."""
+    """Return all sets of n of the numbers 0 .. size - 1, in lexicographic order."""
     count = 1
     for j in range(n):
         count = count * (size - j) // (j + 1)
@@ -340,7 +347,7 @@ def _combinations(size: int, n: int) -> IntArray:
 def _set_masses(draft: FloatArray, sets: IntArray, outside: FloatArray) -> FloatArray:
     n = sets.shape[1]
     result = np.empty(len(sets))
-    mass = np.zeros(1 << n)  # by subset of the set: it is what has been drawn so far
+    mass = np.zeros(1 << n)  # indexed by the subset of the set that has been drawn so far
     for row in range(len(sets)):
         mass[:] = 0.0
         mass[0] = 1.0

@@ -1,4 +1,4 @@
-"""The linear program of a problem, for other people's solvers: arrays, CVXPY, MPS files."""
+"""Export of a problem's linear program to other solvers: arrays, CVXPY, MPS files."""
 
 from otlp.export.arrays import LPArrays, lp_arrays, write_arrays
 from otlp.export.cvxpy_program import cvxpy_problem

@@ -1,7 +1,7 @@
-"""A problem's linear program as arrays, in the convention of `scipy.optimize.linprog`.
+"""Linear program of a problem as arrays, in the convention of `scipy.optimize.linprog`.
 
-The program is the very one that the solver `linear-program` hands to HiGHS, with the names of the
-tokens written on it.
+The solver `linear-program` passes the same program to HiGHS; the names of rows and variables are
+added here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 BYTES_PER_VARIABLE = 420.0
-"""Peak memory of arrays, names and what is written of them."""
+"""Peak memory of arrays, names and written files per variable, in bytes."""
 
 LONGEST = 200
-"""Characters of a row's name; most readers of MPS files take 255, and variables add a token."""
+"""Maximum length of a row name; most MPS readers accept 255, and variable names add a token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +40,20 @@ class LPArrays:
     form : str
         "relaxed" or "full"; see `lp_arrays`.
     c : ndarray, shape (m,)
-        Minus one for each way to accept a drafted token, so the minimum is minus the acceptance.
+        Minus one for each variable that accepts a drafted token, so the minimum is minus the
+        acceptance.
     A_ub, A_eq : scipy.sparse.csr_array, shapes (r, m) and (s, m)
     b_ub, b_eq : ndarray, shapes (r,) and (s,)
     bounds : ndarray, shape (m, 2)
         From 0 to infinity.
     variables : tuple of str
-        Such as ``"x_7_set_3_7"``, how much token 7 is accepted where the tokens 3 and 7, and no
-        others, were drafted.
+        Names such as ``"x_7_set_3_7"``, the accepted mass of token 7 if exactly the tokens 3 and 7
+        were drafted.
     rows_ub, rows_eq : tuple of str
-        Such as ``"token_7"``, ``"set_3_7"`` and ``"tuple_7_3"``; ``"token_rest"`` stands for all
-        tokens that are never drafted.
+        Names such as ``"token_7"``, ``"set_3_7"`` and ``"tuple_7_3"``; ``"token_rest"`` represents
+        all tokens that are never drafted.
     optimum : float
-        The optimal acceptance, as `otlp.optimal_acceptance` finds it: without this program.
+        The optimal acceptance from `otlp.optimal_acceptance`, which does not use this program.
 
     Examples
     --------
@@ -81,18 +82,18 @@ class LPArrays:
 def lp_arrays(
     problem: Problem, form: str = "relaxed", memory_limit: int = MEMORY_LIMIT
 ) -> LPArrays:
-    """Write a problem's linear program as arrays.
+    """Return the linear program of a problem as arrays.
 
     Parameters
     ----------
     problem : Problem
     form : str
-        "relaxed" for Eq. 2 of Global Resolution, merged by set of drafted tokens: inequalities
-        alone.  "full" for Eq. 1, the joint distribution of token and tuple: an equation for each
-        tuple, and for each token an upper bound, which the totals turn into an equation; it is
-        1e-12 wide, so that rounding makes no contradiction.
+        "relaxed" for Eq. 2 of Global Resolution, merged by set of drafted tokens, with inequalities
+        only.  "full" for Eq. 1, the joint distribution of token and tuple, with an equation for
+        each tuple and an upper bound for each token.  The totals make the bounds equations; each
+        bound is 1e-12 wider than the target, so that rounding does not make the program infeasible.
     memory_limit : int
-        Bytes that the program may need.
+        Maximum size of the program, in bytes.
 
     Returns
     -------
@@ -101,16 +102,16 @@ def lp_arrays(
     Raises
     ------
     InvalidInputError
-        If it is no problem, or an option is out of range; for an unknown form, suggests the
-        nearest.
+        If `problem` is not a Problem, or an option is out of range; for an unknown form, the
+        message suggests the nearest.
     SizeLimitError
         If the program would need more memory.
 
     Notes
     -----
-    Masses of tokens, sets and tuples can be far below 1e-6 or 1e-7, within which most solvers
-    take a constraint to be met: they then find more than the optimum, or a contradiction.  Set
-    their feasibility tolerance to 1e-9 or less.
+    Masses of tokens, sets and tuples can be far below 1e-6 or 1e-7, the usual feasibility tolerance
+    of solvers.  With this tolerance a solver can return more than the optimum, or report
+    infeasibility; set the tolerance to 1e-9 or less.
 
     Examples
     --------
@@ -161,7 +162,7 @@ def lp_arrays(
 
 
 def _incidence_matrix(program: TransportProgram) -> csr_array:
-    """Rows of tokens, then of groups; each variable has an entry in one row of either kind."""
+    """Return the matrix with rows for tokens, then groups; each column has one entry in both."""
     from scipy.sparse import csr_array
 
     count, size = program.reward.size, program.row_mass.size
@@ -171,7 +172,7 @@ def _incidence_matrix(program: TransportProgram) -> csr_array:
 
 
 def _group_names(kind: str, groups: Sequence[IntArray], tokens: list[str]) -> tuple[str, ...]:
-    """Names by the tokens of each group, or its number where one would be too long."""
+    """Return names from the tokens of each group, or from its number if a name is too long."""
     names = tuple("_".join([kind, *(tokens[i] for i in group.tolist())]) for group in groups)
     if max(map(len, names)) > LONGEST:
         return tuple(f"{kind}_number_{j}" for j in range(len(groups)))
@@ -179,10 +180,10 @@ def _group_names(kind: str, groups: Sequence[IntArray], tokens: list[str]) -> tu
 
 
 def write_arrays(lp: LPArrays, path: str | os.PathLike[str]) -> None:
-    """Write the arrays to a NumPy file, ``.npz``: whole or not at all, and without pickles.
+    """Write the arrays to a NumPy file, ``.npz``, atomically and without pickles.
 
     A sparse array such as `A_ub` is stored as ``A_ub_data``, ``A_ub_indices``, ``A_ub_indptr`` and
-    ``A_ub_shape``; all else is under its own name.
+    ``A_ub_shape``; all other arrays are stored under their own names.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The OTLP spelt out in CVXPY, constraint by constraint: slow, and there to check the others."""
+"""The OTLP in CVXPY, constraint by constraint; slow, used to check the other solvers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from otlp.errors import EngineNotFoundError
 from otlp.problem import Problem, check_problem
 
 BYTES_PER_VARIABLE = 200.0
-"""Of CVXPY's own copies of the arrays, roughly, before an engine starts."""
+"""Approximate bytes of CVXPY's copies of the arrays per variable, before an engine starts."""
 
 
 def cvxpy_problem(problem: Problem, form: str = "relaxed") -> Any:
-    """Write the OTLP down for CVXPY, without reductions.
+    """Return the OTLP as a CVXPY problem, without reductions.
 
     Parameters
     ----------
     problem : Problem
-        Small: there are V variables a tuple.
+        A small problem; there are V variables per tuple.
     form : str
         "relaxed" for Eq. 2 of Global Resolution, over tuples, or "full" for Eq. 1.
 
     Returns
     -------
     cvxpy.Problem
-        Its only variable is the joint distribution of token and tuple, shape (V, m), the tuples
-        in the order of ``problem.drafts.enumerate_tuples()``; its value is the acceptance.
+        The only variable is the joint distribution of token and tuple, shape (V, m), with tuples in
+        the order of ``problem.drafts.enumerate_tuples()``; the value is the acceptance.
 
     Raises
     ------
     EngineNotFoundError
         If CVXPY is not installed.
     InvalidInputError
-        If it is no problem, or `form` is unknown.
+        If `problem` is not a Problem, or `form` is unknown.
     SizeLimitError
         If there are too many tuples to list, or too many variables.
 

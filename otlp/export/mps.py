@@ -1,4 +1,4 @@
-"""Free-format MPS, the file that every linear programming solver reads."""
+"""Linear programs as free-format MPS files, which most linear programming solvers read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ OBJECTIVE = "minus_acceptance"
 
 
 def write_mps(lp: LPArrays, path: str | os.PathLike[str], note: str = "") -> None:
-    """Write a linear program to an MPS file: whole or not at all.
+    """Write a linear program to an MPS file, atomically.
 
     Parameters
     ----------
     lp : LPArrays
-        From `lp_arrays`.
+        Linear program from `lp_arrays`.
     path : path
-        Such as ``problem.mps``.
+        Path of the file, such as ``problem.mps``.
     note : str
-        What to say of the problem in a comment.
+        Comment on the problem, written to the file.
 
     Raises
     ------
@@ -32,10 +32,10 @@ def write_mps(lp: LPArrays, path: str | os.PathLike[str], note: str = "") -> Non
 
     Notes
     -----
-    Free format, which HiGHS, Gurobi, SCIP, CPLEX and GLPK read (some ask to be told that it is
-    free).  The objective is to be minimised, as is the default of them all; a comment at the top
-    has the optimum.  Numbers are written to the last bit; see the notes of `lp_arrays` on
-    tolerances.
+    The file is in free format, which HiGHS, Gurobi, SCIP, CPLEX and GLPK read (some need an option
+    for free format).  The objective is minimised, which is the default of all these solvers; a
+    comment at the top states the optimum.  Numbers are written to the last bit; see the notes of
+    `lp_arrays` on tolerances.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def write_mps(lp: LPArrays, path: str | os.PathLike[str], note: str = "") -> Non
 
 
 def mps_lines(lp: LPArrays, note: str = "") -> Iterator[str]:
-    """The lines of the file, those of a variable in one piece; see `write_mps`."""
+    """Yield the lines of the file, with all lines of a variable together; see `write_mps`."""
     from scipy.sparse import vstack
 
     rows = (*lp.rows_ub, *lp.rows_eq)

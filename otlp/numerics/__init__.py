@@ -1,1 +1,1 @@
-"""Formulas and algorithms that know nothing of solvers: one owner for each."""
+"""Formulas and algorithms that do not depend on solvers, each defined in one file."""

@@ -1,10 +1,10 @@
-"""Nodes of integrals over the time of the n-th arrival in an exponential race.
+"""Quadrature nodes for integrals over the time of the n-th arrival in an exponential race.
 
-Divided by t^(n-1) such an integrand is a positive mixture of exp(-m t), for rates m from what is
-left after n arrivals up to 1.  So the relative error of Gauss and Laguerre's rule, with
-weight t^(n-1) exp(-t), is at most that of the slowest or the fastest rate, the same for both where
-time is scaled by the root of the slowest.  Where few arrivals leave little of the rate, that takes
-more nodes than the trapezoidal rule in the logarithm of time does.
+Divided by t^(n-1), the integrand is a positive mixture of exp(-m t), where the rates m range from
+the rate left after n arrivals up to 1.  The relative error of the Gauss-Laguerre rule with weight
+t^(n-1) exp(-t) is therefore at most its error for the slowest or the fastest rate; the two are
+equal if time is scaled by the square root of the slowest rate.  If few arrivals leave little of
+the rate, this rule needs more nodes than the trapezoidal rule in the logarithm of time.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from otlp.distribution import FloatArray, frozen
 from otlp.numerics.lanes import LANES
 
 PRECISE = 1e-13
-"""Relative error of the integral of each exponential."""
+"""Maximum relative error of the integral of each exponential."""
 
 BLOCKS = 8
-"""Most blocks of Gauss and Laguerre's rule: where it would take more, the other takes fewer."""
+"""Maximum number of Gauss-Laguerre blocks; above it the trapezoidal rule needs fewer nodes."""
 
 FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
-"""First node of the trapezoidal rule by n, and from n = 5 on: no n tokens arrive before it."""
+"""First node of the trapezoidal rule for n = 0, ..., 4 and n >= 5; no n tokens arrive before it."""
 
 
 def arrival_times(n: int, slowest: float, unit: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Times and weights, in blocks.
+    """Return quadrature times and weights, in blocks.
 
     Parameters
     ----------
     n : int
-        The arrival that is waited for, at least 1.
+        Index of the arrival, at least 1.
     slowest : float
-        Until then tokens arrive at this rate at least; before the first arrival, at rate 1.
+        Least total rate of arrivals before the n-th arrival; before the first, the rate is 1.
     unit : float
-        What times and weights are measured in, a power of two: 1 / slowest may overflow.
+        Unit of times and weights, a power of two; without it 1 / slowest may overflow.
 
     Returns
     -------
     times, weights : ndarray, shape (B, LANES)
-        The times ascend.
+        The times are in ascending order.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def arrival_times(n: int, slowest: float, unit: float = 1.0) -> tuple[FloatArray
     length = log(38.0 + n + 9.0 * sqrt(n)) - log(slowest) - first
     longest = ceil(length / (LANES * min(0.22, 0.5 / sqrt(n))))
     scale = sqrt(slowest)
-    # The error falls about as the power 2 B LANES of this.
+    # The error decreases approximately as the power 2 B LANES of this ratio.
     ratio = min(max((1.0 - scale) / (1.0 + scale), 1e-4), 0.99)
     fewest = ceil(0.5 * log(PRECISE) / (LANES * log(ratio)))
     for blocks in range(fewest, min(longest, BLOCKS + 1)):
@@ -64,7 +64,7 @@ def arrival_times(n: int, slowest: float, unit: float = 1.0) -> tuple[FloatArray
         if all(_error(times, weights, n, m) <= PRECISE for m in (scale, 1.0 / scale)):
             scale *= unit
             return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
-    # In x, where t = exp(x - exp(-x)); the arrival is the sharper in log time the larger n is.
+    # Trapezoidal rule in x, t = exp(x - exp(-x)).  The density in log time narrows as n increases.
     x = np.linspace(first, first + length, longest * LANES).reshape(-1, LANES)
     root = np.exp(0.5 * (x - np.exp(-x)))
     times = root / unit * root
@@ -78,7 +78,7 @@ def _error(times: FloatArray, weights: FloatArray, n: int, rate: float) -> float
 
 @cache
 def _laguerre(count: int, n: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes, and weights of the whole integrand: without the rule's, which underflow."""
+    """Return nodes, and weights that multiply the whole integrand; the usual weights underflow."""
     steps = np.arange(count)
     beside = np.sqrt(steps * (steps + n - 1.0))
     middle = 2.0 * steps + n

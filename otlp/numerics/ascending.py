@@ -1,8 +1,8 @@
-"""The order of many positive numbers, by sorting their bits as whole numbers.
+"""Sorting order of many nonnegative numbers, from a sort of their bits as integers.
 
-The low bits of a double make room for its place, so that one plain sort, which the processor does
-in vectors, brings the order along; what these bits had told apart is put right after, or by a sort
-of its own where that is much.
+The low bits of each double are replaced by its index, so that one plain sort, which is vectorised,
+also yields the order.  Numbers that differ only in the low bits are put in order afterwards by
+insertion or, if there are many of them, by two sorts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from otlp.numerics.compiled import compiled
 
 
 def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
-    """Stable order of numbers that are not negative, infinity included.
+    """Return the stable sorting order of nonnegative numbers, infinity included.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     Returns
     -------
     ndarray, shape (m,), int64
-        As ``np.argsort(values, kind="stable")``, in a fifth of its time.
+        Same as ``np.argsort(values, kind="stable")``, in a fifth of the time.
     """
-    # The bits of such floats are in the order of the floats, but for minus zero.
+    # The bits of nonnegative floats sort as the floats do, except for minus zero.
     keys = (values.astype(np.float64) + 0.0).view(np.int64)
     packed = _pack(keys)
     packed.sort()
@@ -34,9 +34,9 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
 
 
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
-    """All tokens by p/q descending; those with q = 0 first; one sort."""
+    """Return all tokens by p/q descending, tokens with q = 0 first; one sort."""
     ratio = np.full(target.size, np.inf)
-    # times a power of two, so that no ratio overflows: those to subnormal q are told apart too
+    # Scale by a power of two: no ratio overflows, and ratios to subnormal q stay distinct.
     with np.errstate(under="ignore"):
         np.divide(target, draft * 2.0**60, out=ratio, where=draft > 0.0)
     return ascending(ratio)[::-1].copy()
@@ -44,7 +44,7 @@ def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
 
 @compiled
 def _pack(keys: IntArray) -> IntArray:
-    """Each key with its place in the low bits."""
+    """Replace the low bits of each key by its index."""
     mask = low_bits(keys.size)
     packed = np.empty(keys.size, np.int64)
     for i in range(keys.size):
@@ -54,7 +54,7 @@ def _pack(keys: IntArray) -> IntArray:
 
 @compiled
 def _unpack(packed: IntArray, keys: IntArray) -> bool:
-    """Turn sorted packed keys into the order; False if too much is out of place."""
+    """Turn sorted packed keys into the order; return False if too many are out of order."""
     mask = low_bits(keys.size)
     moves = 0
     for k in range(keys.size):
@@ -69,7 +69,7 @@ def _unpack(packed: IntArray, keys: IntArray) -> bool:
 
 
 def _by_halves(keys: IntArray) -> IntArray:
-    """The order where many differ in the low bits alone: by these first, then by the others."""
+    """Sort by the low bits, then by the other bits; for many keys that differ in low bits only."""
     mask = low_bits(keys.size)
     places = np.arange(keys.size)
     packed = ((keys & mask) << mask.bit_length()) | places
@@ -83,7 +83,7 @@ def _by_halves(keys: IntArray) -> IntArray:
 
 @compiled
 def low_bits(size: int) -> int:
-    """The bits that hold any place below `size`."""
+    """Return a mask of the bits that hold any index below `size`."""
     mask = 1
     while mask < size:
         mask *= 2

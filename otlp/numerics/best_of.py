@@ -1,7 +1,7 @@
-"""Who has the best of several independent scores, by a quadrature that is exact.
+"""Probability that a group of independent scores has the best score, by an exact quadrature.
 
-Every score is uniform on each of a few cells, which lie in a row and are shared by all.  On one
-cell the distribution functions are then linear, and the density of the best score is a
+Every score is uniform on each of a few cells, which are adjacent intervals shared by all scores.
+Within a cell the distribution functions are linear, so the density of the best score is a
 polynomial, which a Gauss-Legendre rule integrates exactly.
 """
 
@@ -16,33 +16,33 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
 END = 2**62
-"""Stands after the last cell of each row."""
+"""Sentinel after the last cell of each group."""
 
 EXACT_SIZES = 64
-"""Rules of up to so many nodes are made in every size, and larger ones in powers of two: making
-a rule costs the cube of its size."""
+"""Number of nodes up to which rules of every size are built.  Larger rules have a power of two of
+nodes, because building a rule costs the cube of its size."""
 
 
 def best_of(counts: IntArray, offsets: IntArray, cells: IntArray, mass: FloatArray) -> FloatArray:
-    """Probability that one of the scores of each group is the best of all.
+    """Return the probability that the best of all scores belongs to each group.
 
     Parameters
     ----------
     counts : ndarray, shape (G,)
-        How many independent scores each group draws.
+        Number of independent scores of each group.
     offsets : ndarray, shape (G + 1,)
-        Group g has the entries ``offsets[g]`` to ``offsets[g + 1]`` of the next two.
+        Group g has the entries ``offsets[g]`` to ``offsets[g + 1]`` of `cells` and `mass`.
     cells : ndarray, shape (nnz,)
-        Numbers of the cells on which the group scores, ascending, and then `END`.
+        Cell numbers of each group, ascending, followed by `END`.
     mass : ndarray, shape (nnz,)
-        Probability of each cell; they sum to one, and that of `END` is 0.
+        Probability of each cell; those of a group sum to one, and that of `END` is 0.
 
     Returns
     -------
     ndarray, shape (G,)
-        O(G) for each cell that one group has alone, O(G K) where K scores may meet.
+        O(G) for each cell with scores of one group only, O(G K) for a cell with K scores.
     """
-    # Python's own sum: a few numbers are no work for numpy
+    # Python's sum is faster than NumPy's for a few numbers.
     rules = _gauss_rules((sum(counts.tolist()) + 1) // 2)
     return _best_of(counts, offsets, cells, mass, *rules)
 
@@ -57,7 +57,7 @@ def _best_of(
     nodes: FloatArray,
     weights: FloatArray,
 ) -> FloatArray:
-    """One pass over the cells from low to high; see `best_of`."""
+    """Process the cells from low to high; see `best_of`."""
     groups = counts.size
     chances, below, at = np.zeros(groups), np.zeros(groups), offsets[:-1].copy()
     while True:
@@ -75,8 +75,8 @@ def _best_of(
                 rest *= below[j] ** counts[j]
                 beyond = min(beyond, cells[at[j]])
         if degree == counts[only]:
-            # No other group scores before `beyond`: however many cells that are, one difference
-            # of powers says it all.
+            # No other group scores before `beyond`, so one difference of powers covers all cells
+            # up to there.
             rise = 0.0
             while cells[at[only]] < beyond:
                 rise += mass[at[only]]
@@ -103,7 +103,7 @@ def _best_of(
 
 @lru_cache(maxsize=16)
 def _gauss_rules(largest: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Sizes of Gauss-Legendre rules on [0, 1], and their nodes and weights, a rule a row."""
+    """Return sizes, nodes and weights of Gauss-Legendre rules on [0, 1], one rule per row."""
     sizes = list(range(1, min(largest, EXACT_SIZES) + 1))
     while sizes[-1] < largest:
         sizes.append(2 * sizes[-1])

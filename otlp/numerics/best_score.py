@@ -1,8 +1,8 @@
-"""Which of several independent scores is the largest: an integral over each cell of all.
+"""Probability that each of several independent scores is the largest, by integrals over cells.
 
-The integrand is the density of one score times all other distribution functions.  It is taken over
-the one whose powers are the smallest: there the others are smooth, however far their powers lie
-apart, and polynomials where all powers are equal.
+The integrand is the density of one score times the distribution functions of all others.  The
+integration variable is the score with the smallest powers: as functions of it the others are
+smooth for any powers, and polynomials if all powers are equal.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.score_chains import Score, chain, inverse, log_subtract, move
 
 NODES = 10
-"""Of a quadrature rule."""
+"""Number of nodes of a quadrature rule."""
 SUM_ERROR, LAST_COEFFICIENT, NO_CHANCE = 1e-13, 1e-9, 1e-17
-"""How well chances sum up, how large the last Legendre coefficients of a density may be, and what
-is as good as no chance."""
+"""Tolerance of the sum of the chances, maximum of the last Legendre coefficients of a density, and
+probability that is negligible."""
 DEEPEST, MOST_HALVINGS = 100, 2000
-"""Halvings of a part, and of a cell, at most."""
+"""Maximum number of halvings of a part, and of a cell."""
 
 
 def best_score(scores: Sequence[Score]) -> FloatArray:
-    """Probability that each of several independent scores is the largest, shape (S,).
+    """Return the probability that each of several independent scores is the largest, shape (S,).
 
     Notes
     -----
-    Gauss-Legendre rules of ten nodes, on
-    parts of the cell that are halved until the densities are smooth and the chances sum to the
-    rise of the product of all F.  One part is enough for most cells.
+    Gauss-Legendre rules of ten nodes on parts of each cell.  Parts are halved until the densities
+    are smooth and the chances sum to the rise of the product of all F.  Most cells need one part.
     """
     count = len(scores)
     cells = max(score.masses.size for score in scores)
@@ -55,7 +54,7 @@ def best_score(scores: Sequence[Score]) -> FloatArray:
 
 @cache
 def _rule() -> tuple[FloatArray, FloatArray]:
-    """Nodes on [0, 1], and rows of weights: of the integral and the last Legendre coefficients."""
+    """Return nodes on [0, 1], and weights of the integral and the last Legendre coefficients."""
     x, w = np.polynomial.legendre.leggauss(NODES)
     rows = [0.5 * w]
     for degree in (NODES - 2, NODES - 1):
@@ -65,9 +64,9 @@ def _rule() -> tuple[FloatArray, FloatArray]:
 
 
 class _Active(NamedTuple):
-    """Scores with a density in a cell: which, their powers and slopes, and where their chains are.
+    """Scores with a density in a cell: indices, powers, slopes, and chain values at its start.
 
-    The first `size` rows are in use, and row `slowest` has the smallest powers.
+    The first `size` rows are in use; row `slowest` has the smallest powers.
     """
 
     size: int
@@ -89,7 +88,7 @@ def _best_score(
     nodes: FloatArray,
     weights: FloatArray,
 ) -> FloatArray:
-    """Cell by cell of the common grid; see `best_score`."""
+    """Integrate cell by cell over the common grid; see `best_score`."""
     count, links = powers.shape
     chances = np.zeros(count)
     which, at = np.empty(count, np.int64), np.zeros(count, np.int64)
@@ -135,9 +134,9 @@ def _add_cell(
     weights: FloatArray,
     chances: FloatArray,
 ) -> None:
-    """Add what one cell gives to each score, in parts that are halved until they are smooth.
+    """Add the contribution of one cell to the chances, halving parts until they are smooth.
 
-    `rest` is the probability that the scores that do not rise here lie below.
+    `rest` is the probability that the scores without a density in this cell lie below it.
     """
     count, slowest, which, powers, slopes, begin = active
     base = np.empty_like(begin)
@@ -146,7 +145,7 @@ def _add_cell(
     bottom = 1.0
     for k in range(count):
         bottom *= exp(begin[k, -1])
-    # of a part: where it begins, its width, and the product of all F at its ends
+    # Of each part: logarithms of its start and width, and the product of all F at both ends.
     parts = np.empty((DEEPEST + 2, 4))
     parts[0] = (-inf, width, bottom, _product(active, width))
     size, halved = 1, 0
@@ -180,7 +179,7 @@ def _add_cell(
 
 @compiled
 def _product(active: _Active, width: float) -> float:
-    """Product of all F after a rise of z by e^width."""
+    """Return the product of all F after a rise of z by e^width."""
     product = 1.0
     for k in range(active.size):
         base = active.base[k]
@@ -192,9 +191,9 @@ def _product(active: _Active, width: float) -> float:
 def _integrate(
     part: _Active, height: float, nodes: FloatArray, weights: FloatArray, found: FloatArray
 ) -> None:
-    """Write the integral of each density, and its last Legendre coefficients, over one part.
+    """Write the integral and the last Legendre coefficients of each density over one part.
 
-    The slowest score rises by e^height there.
+    The slowest score rises by e^height over the part.
     """
     count, slowest, _, powers, slopes, base = part
     density = np.empty(count)

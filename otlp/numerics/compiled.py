@@ -1,14 +1,15 @@
-"""Kernels: functions of arrays and numbers that numba compiles at their first call.
+"""Kernels: functions of arrays and numbers, compiled by numba at their first call.
 
-Importing numba costs more than all the rest of `import otlp`, so nothing is imported, looked up
-or compiled before a kernel is called.
+Importing numba costs more than the rest of `import otlp`, so nothing is imported, looked up in the
+cache or compiled before a kernel is called.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property, update_wrapper
 from hashlib import sha256
 from pathlib import Path
@@ -23,65 +24,65 @@ PACKAGE = Path(__file__).parent.parent
 WITHOUT_KERNELS = frozenset(
     {"auditing", "cli", "export", "parallel", "report", "studies", "testing"}
 )
-"""Packages that no kernel and nothing that a kernel names stands in."""
+"""Packages that contain no kernel and nothing that a kernel uses."""
 
 REASSOCIATE = {"reassoc", "nsz", "contract"}
-"""`fastmath` of sums whose terms may come in any order: these are vectorised."""
+"""`fastmath` flags for sums whose terms may be added in any order, so that they vectorise."""
 
 WITHOUT_NAN = REASSOCIATE | {"nnan"}
-"""The same where no NaN comes in and none is made: comparisons are vectorised, too."""
+"""`fastmath` flags for sums without NaN in input or results: comparisons vectorise too."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Kernel(Generic[P, R]):
-    """A function that is compiled when it is first called, by Python or by another kernel.
+    """A function that is compiled at its first call, from Python or from another kernel.
 
-    Machine code is kept in numba's cache, beside the file or in the user's cache folder, and
-    loaded from there by later processes; where neither can be written it is compiled anew.
+    Numba caches the machine code beside the file or in the user's cache folder, and later processes
+    load it.  If neither folder is writable, every process compiles the function again.
     """
 
     def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
-        self.function, self.known = function, False
+        self.function, self.loaded = function, False
         self.options = {name: value for name, value in options.items() if name != "slp"}
         self.slp = options.get("slp", False)
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the compiled function; what is compiled for new types is in no time limit."""
-        if not self.known:
+        """Call the compiled function; time limits exclude the compilation for new types."""
+        if not self.loaded:
             with loading():
-                self.known = bool(self.dispatcher)
+                self.loaded = bool(self.dispatcher)
         try:
             return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
-        except SystemError as error:  # a Ctrl-C that came while the kernel ran and made an array
+        except SystemError as error:  # Ctrl-C while the kernel ran and created an array
             if _interrupted(error):
                 raise KeyboardInterrupt from None
             raise
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's compiled function; plain Python under NUMBA_DISABLE_JIT=1."""
+        """Numba's compiled function, or the Python function if NUMBA_DISABLE_JIT=1."""
         from numba import njit
 
-        # Without the interpreter's lock threads run side by side; kernels touch no objects.
+        # Release the GIL so that threads run in parallel; kernels use no Python objects.
         dispatcher = njit(nogil=True, **self.options)(self.function)
         if dispatcher is self.function:
-            return np.errstate(all="ignore")(self.function)  # as machine code has it
+            return np.errstate(all="ignore")(self.function)  # machine code does not warn either
         if self.slp:
             dispatcher.compile = _with_slp(dispatcher.compile)
-        dispatcher.compile = _without_its_files(dispatcher.compile, dispatcher)
+        dispatcher.compile = _ignoring_cache_errors(dispatcher.compile, dispatcher)
         try:
             dispatcher.enable_caching()
-        except RuntimeError:  # neither the package nor the user's cache folder can be written
+        except RuntimeError:  # neither the package nor the user's cache folder is writable
             return dispatcher
-        _forget_other_sources(Path(dispatcher.stats.cache_path))
+        _delete_stale_code(Path(dispatcher.stats.cache_path))
         return dispatcher
 
     @property
     def _numba_type_(self) -> Any:
-        # What numba asks of an object that a kernel names: let it see the compiled function.
+        # Numba reads this attribute of the objects that a kernel uses: return the compiled type.
         return self.dispatcher._numba_type_
 
 
@@ -92,26 +93,27 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 @cache
-def _forget_other_sources(folder: Path) -> None:
-    """Delete the machine code in a folder that other sources of the package were compiled to.
+def _delete_stale_code(folder: Path) -> None:
+    """Delete the machine code in a cache folder that was compiled from other package sources.
 
-    It holds that of the kernels that a kernel calls, which may be in other files, and numba looks
-    at a kernel's own file alone to see whether the code is out of date.
+    The machine code of a kernel contains the kernels that it calls, possibly from other files, but
+    numba checks only the kernel's own file for changes.
     """
-    known, stamp = folder / "otlp-sources.txt", _package_stamp()
-    with suppress(OSError):  # where nothing can be written nothing is kept either
-        if known.exists() and known.read_text() == stamp:
+    recorded, stamp = folder / "otlp-sources.txt", _package_stamp()
+    with suppress(OSError):  # without write access nothing is cached either
+        if recorded.exists() and recorded.read_text() == stamp:
             return
         for index in folder.glob("*.nbi"):
             index.unlink(missing_ok=True)
-        known.write_text(stamp)
+        recorded.write_text(stamp)
 
 
 @cache
 def _package_stamp() -> str:
-    """Hash of the contents of all files that a kernel may depend on; O(files), once a process.
+    """Return a hash of the contents of all files a kernel may depend on; computed once per process.
 
-    Sizes and times would not do: where all files of an image bear one time, they stay.
+    O(files).  Sizes and times are not sufficient: if all files of an image have the same time, they
+    can match other sources.
     """
     stamp = sha256()
     for folder, inside, names in os.walk(PACKAGE):
@@ -123,14 +125,14 @@ def _package_stamp() -> str:
 
 
 def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn on the vectors of lines side by side, which numba has one switch for in all."""
+    """Enable SLP vectorisation, for which numba has only a global switch."""
 
     def compile_vectors(signature: Any) -> Any:
         from numba import config
         from numba.core.compiler_lock import global_compiler_lock
 
         switches: Any = config
-        with global_compiler_lock:  # so that no other thread compiles with it, or turns it back
+        with global_compiler_lock:  # so that no other thread compiles with it, or resets it
             before = switches.SLP_VECTORIZE
             switches.SLP_VECTORIZE = 1
             try:
@@ -141,27 +143,39 @@ def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
     return compile_vectors
 
 
-def _without_its_files(compile_for: Callable[..., Any], dispatcher: Any) -> Callable[..., Any]:
-    """Compile anew where what the cache holds is damaged, or nothing can be kept there."""
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause the collector, which would take a tenth of the time of a compilation."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
-    def compile_anew(signature: Any) -> Any:
+
+def _ignoring_cache_errors(compile_for: Callable[..., Any], dispatcher: Any) -> Callable[..., Any]:
+    """Compile again if the cached files are damaged, or if the cache cannot be written."""
+
+    def compile_again(signature: Any) -> Any:
         from numba.core.errors import NumbaError
 
-        # nobody could choose a time limit for it
-        with loading():
+        # Exclude compilation from time limits, since users cannot know its duration.
+        with loading(), _without_garbage_collection():
             try:
                 return compile_for(signature)
             except NumbaError:
                 raise
-            except Exception:  # a file that was cut short, of which Python makes any error
+            except Exception:  # a truncated file can raise any error
                 name = dispatcher.py_func.__name__
                 with suppress(OSError):
                     for file in Path(dispatcher.stats.cache_path).glob(f"*.{name}-*"):
                         file.unlink()
-                # what was compiled and could not be kept is there
+                # If only saving failed, this returns the function compiled above.
                 return compile_for(signature)
 
-    return compile_anew
+    return compile_again
 
 
 @overload
@@ -178,11 +192,12 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     Parameters
     ----------
     function : callable
-        Of arrays and numbers, in the part of Python that numba compiles; it may call kernels.
+        Function of arrays and numbers, in the subset of Python that numba compiles; it may call
+        other kernels.
     **options
-        Of `numba.njit`: `fastmath`, `error_model`, `inline`; and `slp=True` to turn lines that
-        do the same to neighbouring numbers into vectors (`otlp.numerics.lanes`), which numba
-        leaves out.
+        Options of `numba.njit`: `fastmath`, `error_model`, `inline`; and `slp=True` to vectorise
+        statements that do the same to neighbouring numbers (`otlp.numerics.lanes`), which numba
+        does not do by default.
 
     Examples
     --------

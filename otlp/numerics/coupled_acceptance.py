@@ -1,12 +1,13 @@
-"""How likely the target's draw is among the n best candidates of a draft that shares its noise.
+"""Probability that the target's token is among n candidates of a draft that shares its noise.
 
-Let E_i be exponential, the target draw arg min E_i / p_i and the draft's candidates be the tokens
-with the least E_i / q_i.  Given that i wins at the target, at time t ~ Exp(1), E_i is p_i t and
-E_j is p_j t plus an exponential variable, so that candidate j comes before i with probability
-1 - exp(-t c_j), c_j = (r q_j - p_j)^+, r = p_i / q_i, independently of the others: i is accepted
-if at most n - 1 of these happen.  That is a function f_n(r) alone, falling in r, and the acceptance
-is sum_i p_i f_n(p_i / q_i).  For n = 1 it is 1 / (1 + sum_j c_j), which gives
-sum_i 1 / sum_j max(p_j / p_i, q_j / q_i) of Daliri, Musco and Suresh 2025.
+Let E_i be exponential variables.  The target's token is arg min E_i / p_i, and the draft's
+candidates are the tokens with the least E_i / q_i.  Given that the target's token is i, at time
+t ~ Exp(1), E_i is p_i t and E_j is p_j t plus an exponential variable.  So candidate j comes before
+i with probability 1 - exp(-t c_j), c_j = (r q_j - p_j)^+, r = p_i / q_i, independently of the other
+candidates, and i is accepted if at most n - 1 candidates come before it.  Its probability f_n(r)
+depends on r only and decreases in r, and the acceptance is sum_i p_i f_n(p_i / q_i).  For n = 1,
+f_n(r) is 1 / (1 + sum_j c_j), and the acceptance is sum_i 1 / sum_j max(p_j / p_i, q_j / q_i) of
+Daliri, Musco and Suresh 2025.
 """
 
 from __future__ import annotations
@@ -19,48 +20,49 @@ from otlp.distribution import FloatArray, as_distribution
 from otlp.errors import InvalidInputError
 
 STEP = 0.2
-"""Of the quadrature in log t, where nothing changes faster than a scale of one: 1e-12."""
+"""Step of the quadrature in log t.  The integrand varies on a scale of one; the error is 1e-12."""
 
 LATEST, MISSED = 45.0, 1e-17
-"""Nothing that matters happens later, or with less probability before the first point."""
+"""Last time of the quadrature, and probability neglected before its first point."""
 
 LARGEST_RATIO = 1e300
-"""Of p to q; beyond that a token is as good as never drafted."""
+"""Largest ratio p / q; beyond it a token is practically never drafted."""
 
 
 def coupled_acceptance(
     p: FloatArray, q: FloatArray, n: int, counted: int = 128, knots: int = 128
 ) -> tuple[float, float]:
-    """Acceptance of n candidates under shared noise at one place, and a bound of its error.
+    """Return the acceptance of n candidates under shared noise at one position, and an error bound.
 
     Parameters
     ----------
     p, q : array_like, shape (V,)
-        The target's and the draft's distribution.
+        Distributions of the target and the draft.
     n : int
-        Candidates, at least 1; fewer where the draft has fewer tokens.
+        Number of candidates, at least 1; fewer are used if the draft has fewer tokens.
     counted : int
-        The draft's likeliest tokens, which are counted one by one.  Of the others it is only known
-        how many come in all, as Poisson variables of the same chance of none: the greater of two,
-        so what is found is too low by at most the bound.
+        Number of the draft's most likely tokens that are counted individually.  Each other token
+        counts as a Poisson variable with the same probability of zero, which can exceed 1.  The
+        result is therefore too low, by at most the bound.
     knots : int
-        So many of the likeliest tokens, and so many values of r between, for which f_n is worked
-        out; it is interpolated between them, and the bound holds what it falls.
+        Number of most likely tokens, and number of further values of r, for which f_n is computed.
+        f_n is interpolated between them, and the bound includes its decrease between them.
 
     Returns
     -------
     acceptance, bound : float
-        The bound is 0 for n = 1, and where there are no more tokens than `counted` and twice
-        `knots`; then the acceptance is right to some 1e-12.
+        The bound is 0 for n = 1, and for at most `counted` and at most twice `knots` tokens; the
+        acceptance is then accurate to about 1e-12.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        If a row is no distribution, their sizes differ, or a number is less than 1, `knots` than 2.
+        If `p` or `q` is not a distribution, if their sizes differ, or if a number is less than 1
+        (`knots`: less than 2).
 
     Notes
     -----
-    O(V log V) for n = 1; else that and n `counted` `knots` times some 60 points of a quadrature.
+    O(V log V) for n = 1; otherwise also n `counted` `knots` times about 60 quadrature points.
 
     Examples
     --------
@@ -72,7 +74,7 @@ def coupled_acceptance(
     """
     p, q = as_distribution(p, "p"), as_distribution(q, "q")
     if p.size != q.size:
-        raise InvalidInputError(f"p has {p.size} tokens and q {q.size}: both must have the same")
+        raise InvalidInputError(f"p and q must have equally many tokens, got {p.size} and {q.size}")
     whole_number(n, "n")
     whole_number(counted, "counted")
     whole_number(knots, "knots", 2)
@@ -83,17 +85,17 @@ def coupled_acceptance(
     with np.errstate(over="ignore"):
         ratios = np.minimum(p[can] / q[can], LARGEST_RATIO)
     if n == 1:
-        rates, _ = _Rest(p, q, np.flatnonzero(q)).rates(ratios)
+        rates, _ = _Uncounted(p, q, np.flatnonzero(q)).rates(ratios)
         return float(np.sum(p[can] / (1.0 + rates))), 0.0
     order = np.argsort(-q, kind="stable")[: np.count_nonzero(q)]
-    heavy, rest = order[:counted], _Rest(p, q, order[counted:])
+    heavy, rest = order[:counted], _Uncounted(p, q, order[counted:])
     if can.size <= 2 * knots:
-        found, bound = _falling(ratios, p[heavy], q[heavy], rest, n)
+        found, bound = _acceptance_at(ratios, p[heavy], q[heavy], rest, n)
         return float(p[can] @ found), float(p[can] @ bound)
     light = np.sort(ratios[knots:])
     places = np.unique(np.linspace(0, light.size - 1, knots).astype(int))
     at = np.unique(np.append(ratios[:knots], light[places]))
-    found, bound = _falling(at, p[heavy], q[heavy], rest, n)
+    found, bound = _acceptance_at(at, p[heavy], q[heavy], rest, n)
     if at.size == 1:
         return float(p[can].sum() * found[0]), float(p[can].sum() * bound[0])
     above = np.searchsorted(at, ratios).clip(1, at.size - 1)
@@ -104,8 +106,8 @@ def coupled_acceptance(
     return float(p[can] @ between), float(p[can] @ bounds)
 
 
-class _Rest:
-    """Tokens that are not counted one by one: sums over those with p / q below a ratio."""
+class _Uncounted:
+    """Tokens that are not counted individually: sums over the tokens with p / q below a ratio."""
 
     def __init__(self, p: FloatArray, q: FloatArray, tokens: npt.NDArray[np.integer]) -> None:
         with np.errstate(over="ignore"):
@@ -116,7 +118,7 @@ class _Rest:
         self.sums = np.concatenate([np.zeros((5, 1)), np.cumsum(powers, axis=1)], axis=1)
 
     def rates(self, ratios: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sums of c and of c^2."""
+        """Return the sums of c and of c^2."""
         q, p, qq, qp, pp = self.sums[:, np.searchsorted(self.ratios, ratios)]
         rates = np.maximum(ratios * q - p, 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -124,10 +126,10 @@ class _Rest:
         return rates, np.where(squares > 0.0, squares, 0.0)
 
 
-def _falling(
-    ratios: FloatArray, p: FloatArray, q: FloatArray, rest: _Rest, n: int
+def _acceptance_at(
+    ratios: FloatArray, p: FloatArray, q: FloatArray, rest: _Uncounted, n: int
 ) -> tuple[FloatArray, FloatArray]:
-    """f_n at some ratios, shape (m,), and how much too low it may be."""
+    """Return f_n at the given ratios, shape (m,), and bounds on how much too low it is."""
     rates = np.maximum(ratios[:, None] * q - p, 0.0)
     others, squares = rest.rates(ratios)
     scale = np.maximum(rates.sum(axis=1) + others, 1.0)
@@ -135,7 +137,7 @@ def _falling(
     points = int(np.ceil((np.log(LATEST) - first.min()) / STEP)) + 1
     steps = (np.log(LATEST) - first) / (points - 1)
     times = np.exp(first[:, None] + steps[:, None] * np.arange(points))
-    # chances that 0, ..., n - 1 candidates come before
+    # Probabilities that 0, ..., n - 1 counted candidates come before the target's token.
     counts = np.zeros((n, *times.shape))
     counts[0] = 1.0
     for rate in rates.T:
@@ -154,7 +156,7 @@ def _falling(
     for at in range(n):
         enough += counts[at] * np.sum(poisson[: n - at], axis=0)
     weights = steps[:, None] * times * np.exp(-times)
-    # a second variable of a token, where what is counted leaves it open
+    # Bound on a Poisson variable of 2 or more while the counted tokens leave the outcome open.
     with np.errstate(over="ignore"):
         twice = few * np.minimum(0.5 * squares[:, None] * times**2, 1.0)
     return 1.0 - (weights * (1.0 - enough)).sum(axis=1), (weights * twice).sum(axis=1)

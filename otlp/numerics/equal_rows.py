@@ -1,4 +1,4 @@
-"""Equal rows of an array brought together, so that what depends on a row is computed once."""
+"""Grouping of equal rows of an array, so that results that depend on a row are computed once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from otlp.distribution import IntArray
 
 
 def equal_rows(rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield each distinct row, and the places where it stands.
+    """Yield each distinct row, and the indices at which it occurs.
 
     Parameters
     ----------
@@ -20,9 +20,9 @@ def equal_rows(rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     Yields
     ------
     row : ndarray, shape (n,)
-        In lexicographic order.
+        Distinct row, in lexicographic order.
     places : ndarray, shape (k,), int64
-        Ascending.  O(n m log m) for all together, and memory for three copies of the rows.
+        Indices, ascending.  O(n m log m) in total, and memory for three copies of the rows.
     """
     count, width = rows.shape
     if not count:

@@ -1,4 +1,4 @@
-"""The probability that a token, or any of a set of tokens, is among n i.i.d. drafts."""
+"""Probability that a token, or any token of a set, is among n i.i.d. drafts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 BLOCK = 512
-"""Tokens whose drafts are doubled together: few enough for the fastest memory."""
+"""Number of tokens processed together, small enough for the fastest cache."""
 
 
 def inclusion_probability(mass: npt.ArrayLike, n: int) -> Any:
-    """1 - (1 - mass)^n, accurate for tiny masses.
+    """Return 1 - (1 - mass)^n, accurate for tiny masses.
 
     Parameters
     ----------
     mass : array_like of float, any shape
-        Draft probability of the token or of the set; above 1 by rounding counts as 1.
+        Draft probability of the token or the set; values above 1, from rounding, count as 1.
     n : int
         Number of drafts.
 
     Returns
     -------
-    ndarray or float, the shape of `mass`
+    ndarray or float, same shape as `mass`
     """
-    if isinstance(mass, float):  # a set's: many times as fast as an array of one
+    if isinstance(mass, float):  # many times as fast as an array of one element
         return 1.0 if mass >= 1.0 else -expm1(n * log1p(-mass))
     masses = np.ascontiguousarray(mass, dtype=np.float64)
     return _included(masses.reshape(-1), n).reshape(masses.shape)
@@ -37,7 +37,7 @@ def inclusion_probability(mass: npt.ArrayLike, n: int) -> Any:
 
 @compiled
 def _included(mass: FloatArray, n: int) -> FloatArray:
-    """By a + b - a b for the drafts of two halves, a sum of positive terms; O(log n) a token."""
+    """Combine two halves of the drafts by a + b (1 - a), in positive terms; O(log n) per token."""
     included, power = np.zeros(mass.size), np.empty(BLOCK)
     for begin in range(0, mass.size, BLOCK):
         given, found = mass[begin : begin + BLOCK], included[begin : begin + BLOCK]

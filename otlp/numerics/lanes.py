@@ -1,7 +1,7 @@
 """Lanes of SIMD vectors: eight numbers at a time, as tuples that stay in registers.
 
-For kernels `compiled` with `slp=True`, where loops over eight entries of several arrays would be
-done one by one, since the arrays might overlap.
+For kernels `compiled` with `slp=True`.  Loops over eight entries of several arrays would not
+vectorise, because the arrays might overlap.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 LANES = 8
-"""How many."""
+"""Number of lanes."""
 
 Lanes = tuple[float, float, float, float, float, float, float, float]
 
 
 @compiled(inline="always")
 def load(rows: FloatArray, row: int) -> Lanes:
-    """Row of an array of shape (m, LANES)."""
+    """Return a row of an array of shape (m, LANES)."""
     r = rows[row]
     return (r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7])
 
@@ -31,13 +31,13 @@ def store(rows: FloatArray, row: int, x: Lanes) -> None:
 
 @compiled(inline="always")
 def broadcast(x: float) -> Lanes:
-    """The same number in every lane."""
+    """Return lanes that all hold the same number."""
     return (x, x, x, x, x, x, x, x)
 
 
 @compiled(inline="always")
 def multiply(x: Lanes, y: Lanes) -> Lanes:
-    """Products."""
+    """Return the products x y."""
     return (
         x[0] * y[0], x[1] * y[1], x[2] * y[2], x[3] * y[3],
         x[4] * y[4], x[5] * y[5], x[6] * y[6], x[7] * y[7],
@@ -46,7 +46,7 @@ def multiply(x: Lanes, y: Lanes) -> Lanes:
 
 @compiled(inline="always")
 def multiply_add(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
-    """Products x y, plus z."""
+    """Return x y + z."""
     return (
         x[0] * y[0] + z[0], x[1] * y[1] + z[1], x[2] * y[2] + z[2], x[3] * y[3] + z[3],
         x[4] * y[4] + z[4], x[5] * y[5] + z[5], x[6] * y[6] + z[6], x[7] * y[7] + z[7],
@@ -55,5 +55,5 @@ def multiply_add(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
 
 @compiled(inline="always")
 def sum_lanes(x: Lanes) -> float:
-    """Sum of the lanes."""
+    """Return the sum of the lanes."""
     return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]))

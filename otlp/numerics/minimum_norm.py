@@ -1,9 +1,9 @@
-"""The point of the selection polytope nearest to the target, as a mixture of priority orderings.
+"""Point of the selection polytope nearest to the target, as a mixture of priority orderings.
 
 Any drafts define the base polytope of selections y: y(S) <= f(S) = P(some draft in S) for all S,
 and y(V) = 1.  Its vertices are the priority orderings, and one pass of the scheme over an
-ordering gives a vertex and f of all prefixes.  Wolfe's algorithm goes to the point of least norm
-|y - p|, and each of its vertices bounds how far sum min(p, y) can be from its maximum alpha*.
+ordering computes a vertex and f of all prefixes.  Wolfe's algorithm finds the point of least norm
+|y - p|, and each of its vertices bounds the difference of sum min(p, y) to its maximum alpha*.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
 STALLED = 25
-"""Major cycles without a better bound after which the search goes on in the face that is tight."""
+"""Number of major cycles without a better bound before the search continues in the tight face."""
 
 ROUNDING = 1e-13
-"""Vertices this close to the affine hull of the others, in squared distance, add nothing."""
+"""Relative squared distance to the affine hull of the others below which a vertex is redundant."""
 
 
 @dataclass(frozen=True, eq=False)
 class MinimumNorm:
-    """A mixture of priority orderings, and the bound on any acceptance that was found with it.
+    """Mixture of priority orderings, and the bound on any acceptance that was found with it.
 
     Attributes
     ----------
@@ -36,16 +36,17 @@ class MinimumNorm:
     orders : ndarray, shape (R, V), int32
         The orderings, most preferred token first.
     selection_distribution : ndarray, shape (V,)
-        The mixture's distribution y of the selected token.
+        Distribution y of the token that the mixture selects.
     subset : ndarray of bool, shape (V,)
-        H of the best bound f(V - H) + p(H), where f(S) is the most mass that a selection can give
-        to S.
+        H of the best bound f(V - H) + p(H), where f(S) is the largest mass that a selection can
+        assign to S.
     gap : float
         The bound of H minus sum min(p, y).
     iterations : int
-        Orderings visited.
+        Number of orderings visited.
     stopped : str
-        "gap", "iterations", "time", or "rounding": no ordering improves y in floating point.
+        Reason for the end: "gap", "iterations", "time", or "rounding" if no ordering improves y in
+        floating point.
     """
 
     weights: FloatArray
@@ -71,26 +72,26 @@ def minimum_norm(
     target : ndarray, shape (V,)
         The target p.
     mean : ndarray, shape (V,)
-        Some selection y, such as the mean draft; sets the scale of each token.
+        A selection y, such as the mean draft; determines the scale of each token.
     marginals : callable
-        From an ordering of the tokens, shape (V,), to the vertex y of that ordering, as
-        `otlp.DraftScheme.priority_marginals`.
+        Function from an ordering of the tokens, shape (V,), to the vertex y of that ordering, such
+        as `otlp.DraftScheme.priority_marginals`.
     gap : float
-        Stop when the optimum is certified within this.
+        Stop once the optimum is certified within this gap.
     max_iterations : int
-        Stop after so many orderings.
+        Maximum number of orderings.
 
     Raises
     ------
     TimeoutError
-        If `otlp.timing.deadline` ended before there was one ordering.  Later it stops the
-        search, early enough to compute all orderings that were found once more.
+        If the limit of `otlp.timing.deadline` passes before the first ordering.  Afterwards the
+        limit stops the search, early enough to compute all orderings found once more.
 
     Notes
     -----
     P. Wolfe, "Finding the nearest point in a polytope", 1976, in the metric
     sum (y - p)^2 / (p + mean); S. Fujishige 1980 for polymatroids, and for the decomposition once
-    the bound has settled.  An iteration is a sort, a call of `marginals`, and O(RV) for R
+    the bound stops improving.  An iteration costs a sort, a call of `marginals`, and O(RV) for R
     orderings in the mixture.  Memory O(RV).
     """
     scale = 1.0 / np.maximum(target + mean, 1e-300)
@@ -99,7 +100,7 @@ def minimum_norm(
     best = point, parts = _wolfe(search, -target, None)
     while not search.stopped:
         point, parts = _wolfe(search, point, search.subset)
-        # In another face it starts from one vertex, and may have been stopped early.
+        # In a new face the search restarts from one vertex, and may stop before it improves.
         if _accepted(target, point) >= _accepted(target, best[0]):
             best = point, parts
     point, parts = best
@@ -118,25 +119,25 @@ def minimum_norm(
 def _wolfe(
     search: _Search, point: FloatArray, subset: Mask | None
 ) -> tuple[FloatArray, list[_Corral]]:
-    """Wolfe's algorithm until the search stops, or another subset's bound is a better face.
+    """Run Wolfe's algorithm until the search stops, or until another subset's face is better.
 
-    In the face where the bound of a subset H is tight, the tokens outside H come first and those
-    of H after.  The polytope is a product there, so each side has its own corral (Fujishige's
-    decomposition): a tie among the many tokens of one side does not slow the other.
+    In the face where the bound of a subset H is tight, the tokens outside H come before the tokens
+    of H.  The polytope is a product there, so each side has its own corral (Fujishige's
+    decomposition), and a tie among the many tokens of one side does not slow the other side.
 
     Parameters
     ----------
     search : _Search
     point : ndarray, shape (V,)
-        A selection whose difference from the target gives the first ordering.
+        Selection whose difference from the target determines the first ordering.
     subset : ndarray of bool, shape (V,), or None
-        H; None for the whole polytope.
+        H, or None for the whole polytope.
 
     Returns
     -------
     point : ndarray, shape (V,)
     parts : list of _Corral
-        The mixture of each side; a mixture of the whole has one.
+        Mixture of each side; the whole polytope has one side.
     """
     everything = np.arange(search.target.size)
     sides = [everything] if subset is None else [everything[~subset], everything[subset]]
@@ -155,7 +156,7 @@ def _wolfe(
             point[side] = part.point
         stalled = 0 if search.bound < before else stalled + 1
         search.assess(point, progress, sum(part.size for part in parts))
-    # Where it was stopped before its first vertex there is no mixture: it accepts nothing.
+    # A search that stopped before its first vertex has no mixture and accepts nothing.
     return (point if parts[0].size else np.zeros(point.size)), parts
 
 
@@ -165,7 +166,7 @@ def _accepted(target: FloatArray, point: FloatArray) -> float:
 
 @dataclass
 class _Search:
-    """The problem, the limits, and the best bound so far."""
+    """The problem, the limits, and the best bound found so far."""
 
     target: FloatArray
     scale: FloatArray
@@ -179,8 +180,8 @@ class _Search:
     stopped: str = ""
 
     def visit(self, order: IntArray) -> FloatArray | None:
-        """Vertex of an ordering, or None if time is over; its prefixes may improve the bound."""
-        before = seconds_left()  # which leaves out what is compiled
+        """Return the vertex of an ordering, or None if time is over; update the bound."""
+        before = seconds_left()  # excludes compilation
         try:
             vertex = self.marginals(order)
         except TimeoutError:
@@ -198,17 +199,17 @@ class _Search:
         return vertex
 
     def proves_another(self, subset: Mask | None) -> bool:
-        """Whether the best bound comes from a proper subset other than this one."""
+        """Return whether the best bound comes from a proper subset other than `subset`."""
         proper = bool(self.subset.any()) and not bool(self.subset.all())
         return proper and (subset is None or not np.array_equal(self.subset, subset))
 
     def assess(self, point: FloatArray, progress: bool, orderings: int) -> None:
-        """Decide whether to stop at a selection, a mixture of so many orderings, and why."""
+        """Decide whether to stop at a mixture of that many orderings, and store the reason."""
         if self.bound - _accepted(self.target, point) <= self.gap:
             self.stopped = "gap"
         elif not progress:
             self.stopped = "rounding"
-        # One more ordering, the bound and then the proof of each ordering must still fit in.
+        # Reserve time for one more ordering, the bound, and the proof of each ordering.
         elif seconds_left() < (orderings + 3) * self.cost:
             self.stopped = "time"
         elif self.visited >= self.max_iterations:
@@ -216,9 +217,9 @@ class _Search:
 
 
 def _join(parts: list[_Corral]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """One mixture of whole orderings from the mixtures of the sides, drawn with one number.
+    """Combine the mixtures of the sides into one mixture of whole orderings, drawn with one number.
 
-    Given u in [0, 1], each side takes the ordering in which u falls, so R_1 + R_2 - 1 joint
+    Given u in [0, 1], each side uses the ordering whose interval contains u, so R_1 + R_2 - 1 joint
     orderings are enough.
     """
     shares = [np.maximum(part.weights[: part.size], 0.0) for part in parts]
@@ -236,13 +237,13 @@ def _join(parts: list[_Corral]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
 
 @compiled
 def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> tuple[float, int]:
-    """Least bound f(S) + p(H) for H = V - S over the prefixes S of an ordering; O(V).
+    """Return the least bound f(S) + p(H), H = V - S, over the prefixes S of an ordering; O(V).
 
     Returns
     -------
     value : float
     length : int
-        How many tokens the best prefix has.
+        Number of tokens of the best prefix.
     """
     outside = np.zeros(order.size + 1)
     for place in range(order.size - 1, -1, -1):
@@ -257,9 +258,9 @@ def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> t
 
 
 class _Corral:
-    """Wolfe's corral: the active vertices, their weights, the Cholesky factor of their products.
+    """Wolfe's corral: active vertices, their weights, and the Cholesky factor of their products.
 
-    Products are <v - p, w - p> in the metric, plus a constant, so that the factor exists where
+    Products are <v - p, w - p> in the metric, plus a constant, so that the factor exists even if
     the mixture passes through p.  Rows of `vertices` are reused: row ``slots[k]`` belongs to the
     k-th active ordering.
     """
@@ -275,7 +276,7 @@ class _Corral:
         self.point = target
 
     def add(self, vertex: FloatArray, order: npt.NDArray[np.intp]) -> bool:
-        """A major cycle: add a vertex, and go to the nearest point; False if that fails."""
+        """Run a major cycle: add a vertex and move to the nearest point; False on failure."""
         slot = self._free_slot()
         self.vertices[slot], self.orders[slot] = vertex, order
         offset = (vertex - self.target) * self.scale
@@ -291,7 +292,7 @@ class _Corral:
         return True
 
     def _minor_cycles(self) -> None:
-        """Go to the least norm over the affine hull; drop vertices whose weights vanish before."""
+        """Move to the least norm over the affine hull, dropping vertices whose weights vanish."""
         for _ in range(2 * self.size + 2):
             live = slice(0, self.size)
             self.point = _mix(self.vertices, self.slots[live], self.weights)
@@ -316,7 +317,7 @@ class _Corral:
         self.weights[:last] /= self.weights[:last].sum()
 
     def _free_slot(self) -> int:
-        """Row for one more ordering; the freed rows stand in `slots` behind the active ones."""
+        """Return a row for one more ordering; free rows follow the active ones in `slots`."""
         if self.size == self.used:
             if self.used == self.slots.size:
                 self._grow(max(8, 2 * self.used))
@@ -340,7 +341,7 @@ def _with_rows(rows: npt.NDArray[np.generic], capacity: int) -> npt.NDArray:  # 
     return result
 
 
-# Compiled, not BLAS: these are too short for several threads, which would only get in the way.
+# Compiled instead of BLAS: these vectors are too short for the threads of BLAS to help.
 @compiled
 def _mix(vertices: FloatArray, slots: IntArray, weights: FloatArray) -> FloatArray:
     result = np.zeros(vertices.shape[1])
@@ -366,7 +367,7 @@ def _inner_products(
 
 @compiled
 def _append(factor: FloatArray, size: int, products: FloatArray) -> bool:
-    """Add a row to the Cholesky factor; False if the new vertex depends on the others."""
+    """Add a row to the Cholesky factor; return False if the new vertex depends on the others."""
     left = products[size]
     for j in range(size):
         value = products[j]
@@ -382,7 +383,7 @@ def _append(factor: FloatArray, size: int, products: FloatArray) -> bool:
 
 @compiled
 def _remove(factor: FloatArray, size: int, row: int) -> None:
-    """Delete a row and column of the factored matrix: shift up, then rotate back to a triangle."""
+    """Delete a row and column of the factored matrix: shift up, then restore the triangle."""
     for i in range(row, size - 1):
         for k in range(i + 2):
             factor[i, k] = factor[i + 1, k]
@@ -397,7 +398,7 @@ def _remove(factor: FloatArray, size: int, row: int) -> None:
 
 @compiled
 def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray:
-    """Step of the weights, of sum zero, to the least norm over the affine hull."""
+    """Return the step of the weights, with sum zero, to the least norm over the affine hull."""
     toward, ones = -slope, np.ones(size)
     for vector in (toward, ones):
         for i in range(size):
@@ -414,7 +415,7 @@ def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray
 
 @compiled
 def _boundary(weights: FloatArray, step: FloatArray) -> tuple[int, float]:
-    """First weight to vanish on the way, or -1, and how far to go."""
+    """Return the first weight that vanishes along the step, or -1, and the step length."""
     leaving, length = -1, 1.0
     for j in range(step.size):
         if step[j] < 0.0 and weights[j] <= -step[j] * length:

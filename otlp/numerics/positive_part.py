@@ -1,4 +1,4 @@
-"""What one distribution has left over another: (w p - s q)^+ and its sum, in one pass."""
+"""Positive part of a difference of distributions, (w p - s q)^+, and its sum, in one pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otlp.numerics.compiled import WITHOUT_NAN, compiled
 def positive_part(
     weight: float, p: FloatArray, scale: float, q: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Positive part of a difference, and its sum.
+    """Return the positive part of a difference, and its sum.
 
     Parameters
     ----------

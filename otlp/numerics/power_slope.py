@@ -1,7 +1,7 @@
-"""The slope (b^n - a^n) / (b - a) of the n-th power between two masses, without cancellation.
+"""Slope (b^n - a^n) / (b - a) of the n-th power between two masses, without cancellation.
 
-It is the sum of a^i b^(n-1-i) over i < n, and the mean of n u^(n-1) over [a, b]: the chance that
-a score, uniform there, is the best of n, if the others are uniform on [0, 1].
+The slope is the sum of a^i b^(n-1-i) over i < n, and the mean of n u^(n-1) over [a, b]: the
+probability that a score uniform on [a, b] is the best of n, if the others are uniform on [0, 1].
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 BLOCK = 64
-"""Slopes that are worked on together: few enough for the fastest memory, and vectorised."""
+"""Number of slopes computed together: small enough for the fastest cache, and vectorised."""
 
 
 @compiled(error_model="numpy")
 def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
-    """Write the slope between each two neighbours of `ends`; O(G log n) for G of them.
+    """Write the slope between each pair of neighbours in `ends`; O(G log n) for G slopes.
 
-    The sum is doubled in length bit by bit of n: S_2m = S_m (a^m + b^m) and
-    S_(m+1) = b S_m + a^m.  Positive terms only.
+    The number of terms is doubled for each bit of n: S_2m = S_m (a^m + b^m) and
+    S_(m+1) = b S_m + a^m.  All terms are positive.
     """
     count, top = ends.size - 1, 1
     while top <= n // 2:  # 2 * top might overflow
@@ -47,7 +47,7 @@ def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
 
 @compiled(error_model="numpy")
 def power_slope(a: float, b: float, n: int) -> float:
-    """Slope between two masses 0 <= a <= b; n b^(n-1) where they are equal.  O(log n)."""
+    """Return the slope between two masses 0 <= a <= b; n b^(n-1) if they are equal.  O(log n)."""
     top = 1
     while top <= n // 2:  # 2 * top might overflow
         top *= 2

@@ -6,15 +6,15 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 BLOCK = 64
-"""Terms after which a prefix sum hands its rounding error on."""
+"""Number of terms after which a prefix sum is corrected by its rounding error."""
 
 
 @compiled(error_model="numpy")
 def accumulate(values: FloatArray) -> None:
-    """Replace values by their prefix sums, each right to a few units in the last place.
+    """Replace values by their prefix sums, each accurate to a few units in the last place.
 
-    The prefix sum of a block starts from the rounding error of the sum before it, so errors do
-    not grow with the length, and for values >= 0 the sums ascend.
+    The prefix sum of a block starts from the rounding error of the sum before the block, so errors
+    do not grow with the length, and the sums of nonnegative values ascend.
     """
     base, local = 0.0, 0.0
     for k in range(values.size):

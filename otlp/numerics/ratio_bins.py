@@ -1,10 +1,10 @@
 """Bins of the ratio p/q: the order of the tokens by p/q, as far as an optimum depends on it.
 
 A bin is an interval of ratios whose floating-point numbers begin with the same bits: the exponent
-and the first bits of the mantissa.  One pass adds p and q up by bins, whose order is that of the
-ratios.  A bin is *opened*, and its tokens are sorted, only where the sums of the bin leave a
-question open.  Closed bins and opened tokens are *items*: what a sort of all tokens would give,
-with the tokens of a closed bin as one.
+and the first bits of the mantissa.  One pass adds p and q up by bin, and the bins are ordered as
+the ratios are.  A bin is *opened*, and its tokens are sorted, only if the sums of the bin do not
+determine the result.  Closed bins and opened tokens are *items*: the result of a sort of all
+tokens, with the tokens of a closed bin as one item.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from otlp.numerics.power_slope import power_slope
 from otlp.numerics.prefix_sums import accumulate
 
 LEAST_EXPONENT = -32
-"""The first bin holds all ratios below two to this power."""
+"""Exponent of two below which all ratios are in the first bin."""
 
 MOST_BITS = 7
-"""Bits of the mantissa at most: 128 bins an octave."""
+"""Maximum number of mantissa bits: 128 bins per octave."""
 
 SPARED_BITS = 2
-"""Half the binary digits of V, less this, is the number of bits, up to `MOST_BITS`: few tokens do
-not fill many bins."""
+"""Difference between half the number of binary digits of V and the number of mantissa bits, which
+is at most `MOST_BITS`; few tokens would not fill many bins."""
 
 MOST_RATIO = 2.0**960
-"""Larger ratios count as this one, so that products with them are finite."""
+"""Upper limit on ratios, so that products with ratios are finite."""
 
 ROUNDING = 2.0**-49
-"""A bin whose bound beats the best prefix by less is not opened: rounding makes that much."""
+"""Least margin over the best prefix for which a bin is opened; smaller margins are rounding."""
 
 BLOCK = 64
-"""Prefixes that one bound rules out together."""
+"""Number of prefixes that one bound excludes together."""
 
 
 class RatioBins(NamedTuple):
@@ -46,13 +46,13 @@ class RatioBins(NamedTuple):
     Attributes
     ----------
     bits : int
-        Bits of the mantissa that a bin's ratios share.
+        Number of mantissa bits that the ratios of a bin share.
     place : ndarray, shape (V,), uint16
-        Bin of each token; of no meaning where q = 0.
+        Bin of each token; undefined if q = 0.
     p, q : ndarray, shape (K,)
-        Masses of each bin; q is zero only where a bin is empty.
+        Masses of each bin; q is zero only for an empty bin.
     p_sum, q_sum : ndarray, shape (K + 1,)
-        Prefix sums of both, from 0.
+        Prefix sums of p and q, starting at 0.
     """
 
     bits: int
@@ -64,7 +64,7 @@ class RatioBins(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Bins, and what is opened of them.
+    """Bins, and the tokens of the opened bins.
 
     Attributes
     ----------
@@ -73,9 +73,9 @@ class Opened(NamedTuple):
         See `RatioBins`.
     opened : ndarray of bool, shape (K,)
     tokens : ndarray, shape (m,), int64
-        Those of opened bins that can be drafted.
+        Tokens of opened bins that can be drafted.
     ratios : ndarray, shape (m,)
-        Their p/q.
+        p/q of these tokens.
     """
 
     bits: int
@@ -92,11 +92,11 @@ class Items(NamedTuple):
     Attributes
     ----------
     start : ndarray, shape (M,)
-        The least ratio that the item can hold: a closed bin's lower end, or its tokens' ratio.
+        Least ratio that the item can hold: the lower end of a closed bin, or the tokens' ratio.
     p, q : ndarray, shape (M,)
         Masses.
     closed : ndarray of bool, shape (M,)
-        Whether it is a bin, whose tokens may have different ratios.
+        Whether the item is a closed bin, whose tokens may have different ratios.
     """
 
     start: FloatArray
@@ -106,22 +106,22 @@ class Items(NamedTuple):
 
 
 def bits_for(vocab_size: int) -> int:
-    """Bits of the mantissa for that many tokens."""
+    """Return the number of mantissa bits for a vocabulary of `vocab_size` tokens."""
     return min(max(vocab_size.bit_length() // 2 - SPARED_BITS, 0), MOST_BITS)
 
 
 @compiled(error_model="numpy")
 def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> RatioBins:
-    """Add p and q up by bins of p/q, with what rounding loses; O(V).
+    """Add p and q up by bins of p/q, with compensated rounding; O(V).
 
     Parameters
     ----------
     target, draft : ndarray, shape (V,)
         p and q.
     n : int
-        Number of drafts.  Ratios of n or more are in the last bin: no level reaches them.
+        Number of drafts.  Ratios of n or more are in the last bin, because no level reaches them.
     bits : int
-        Of the mantissa, that a bin's ratios share; see `bits_for`.
+        Number of mantissa bits that the ratios of a bin share; see `bits_for`.
     """
     octaves = -LEAST_EXPONENT
     while (n - 1) >> (octaves + LEAST_EXPONENT) > 0:
@@ -138,9 +138,11 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
             own[0], own[1] = p_old + p, q_old + q
             own[2] += (max(p_old, p) - own[0]) + min(p_old, p)
             own[3] += (max(q_old, q) - own[1]) + min(q_old, q)
-    p_mass, q_mass = sums[:, 0] + sums[:, 2], sums[:, 1] + sums[:, 3]
+    p_mass, q_mass = np.empty(last + 1), np.empty(last + 1)
     p_sum, q_sum = np.zeros(last + 2), np.zeros(last + 2)
-    p_sum[1:], q_sum[1:] = p_mass, q_mass
+    for b in range(last + 1):  # Assigning slices would take a second to compile.
+        p_mass[b], q_mass[b] = sums[b, 0] + sums[b, 2], sums[b, 1] + sums[b, 3]
+        p_sum[b + 1], q_sum[b + 1] = p_mass[b], q_mass[b]
     accumulate(p_sum)
     accumulate(q_sum)
     return RatioBins(bits, place, p_mass, q_mass, p_sum, q_sum)
@@ -148,14 +150,14 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
 
 @compiled
 def bin_of(ratio: float, bits: int, last: int) -> int:
-    """Bin of a ratio: its leading bits, within the first bin and the last."""
+    """Return the bin of a ratio: its leading bits, clipped to the first and the last bin."""
     lead = int(np.float64(ratio).view(np.int64) >> (52 - bits))
     return min(max(lead - ((1023 + LEAST_EXPONENT) << bits), 0), last)
 
 
 @compiled
 def least_of(place: int, bits: int) -> float:
-    """The least ratio of a bin."""
+    """Return the least ratio of a bin."""
     if place == 0:
         return 0.0
     lead = np.int64(place + ((1023 + LEAST_EXPONENT) << bits))
@@ -164,7 +166,7 @@ def least_of(place: int, bits: int) -> float:
 
 @compiled
 def power(base: float, n: int) -> float:
-    """The n-th power, by squaring."""
+    """Return the n-th power, by squaring."""
     result = 1.0
     while n > 0:
         if n & 1:
@@ -176,7 +178,7 @@ def power(base: float, n: int) -> float:
 
 @compiled(error_model="numpy")
 def open_for_loss(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
-    """Open the bins in which a prefix may have a larger Q^n - P than those between bins; O(V)."""
+    """Open the bins in which a prefix may have a larger Q^n - P than at bin borders; O(V)."""
     bins = ratio_bins(target, draft, n, bits)
     opened = np.zeros(bins.q.size, np.bool_)
     _mark_for_loss(bins, n, opened)
@@ -185,10 +187,10 @@ def open_for_loss(target: FloatArray, draft: FloatArray, n: int, bits: int) -> O
 
 @compiled(error_model="numpy")
 def open_for_levels(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
-    """Open what `open_for_loss` opens, the bins of the levels c and C, and mixed ones in between.
+    """Open the bins of `open_for_loss`, the bins of the levels c and C, and mixed bins in between.
 
-    Bins between the levels are mixed if their ratios may lie on both sides of the mean of
-    n u^(n-1) over the bin's cell.  O(V).
+    A bin between the levels is mixed if its ratios may lie on both sides of the mean of n u^(n-1)
+    over the bin's cell.  O(V).
     """
     bins = ratio_bins(target, draft, n, bits)
     opened = np.zeros(bins.q.size, np.bool_)
@@ -198,8 +200,8 @@ def open_for_levels(target: FloatArray, draft: FloatArray, n: int, bits: int) ->
 
 @compiled(error_model="numpy")
 def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> Opened:
-    """The tokens of opened bins, and their ratios."""
-    # most of this memory is never touched
+    """Collect the tokens of opened bins, and their ratios."""
+    # Most of this memory is never touched.
     tokens, ratios = np.empty(target.size, np.int64), np.empty(target.size)
     count = 0
     for i in range(target.size):
@@ -212,16 +214,16 @@ def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask
 
 @compiled(error_model="numpy")
 def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
-    """Mark what `open_for_loss` opens.
+    """Mark the bins that `open_for_loss` opens.
 
-    A prefix that ends in a bin with the further mass x has at most (Q + x)^n - P - x times the
-    bin's least ratio, which is convex in x: so it is at most that of the bin's lower end, or that
-    of x = the mass of the bin.
+    A prefix that ends inside a bin, with the further mass x, has Q^n - P of at most (Q + x)^n - P -
+    x times the bin's least ratio.  This bound is convex in x, so its maximum is at x = 0 or at
+    x = the mass of the bin.
 
     Returns
     -------
     least, most : float
-        Bounds on the maximum over all prefixes; equal where nothing is opened.
+        Bounds on the maximum over all prefixes; equal if no bin is opened.
     """
     bits, _, _, q, p_sum, q_sum = bins
     least = 0.0
@@ -239,10 +241,10 @@ def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]
 
 @compiled(error_model="numpy")
 def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
-    """Mark what `open_for_levels` opens.
+    """Mark the bins that `open_for_levels` opens.
 
-    At the levels sum (c q - p)^+ = sum (p - C q)^+ = delta.  The first sum at a bin's upper end,
-    and the second at its lower end, follow from sums of bins.
+    At the levels sum (c q - p)^+ = sum (p - C q)^+ = delta.  The sums of bins determine the first
+    sum at the upper end of a bin, and the second at the lower end.
     """
     least, most = _mark_for_loss(bins, n, opened)
     last = bins.q.size - 1
@@ -271,14 +273,14 @@ def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
 
 @compiled
 def _below(bins: RatioBins, b: int) -> float:
-    """Sum of (c q - p)^+ for c = the upper end of a bin."""
+    """Return the sum of (c q - p)^+ for c = the upper end of a bin."""
     below: float = least_of(b + 1, bins.bits) * bins.q_sum[b + 1] - bins.p_sum[b + 1]
     return below
 
 
 @compiled
 def _above(bins: RatioBins, b: int) -> float:
-    """Sum of (p - C q)^+ for C = the lower end of a bin."""
+    """Return the sum of (p - C q)^+ for C = the lower end of a bin."""
     above: float = 1.0 - bins.p_sum[b] - least_of(b, bins.bits) * (bins.q_sum[-1] - bins.q_sum[b])
     return above
 
@@ -290,7 +292,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
     Parameters
     ----------
     order : ndarray, shape (m,)
-        Of the opened tokens, by p/q ascending.
+        Order of the opened tokens by p/q ascending.
     """
     bits, p, q, opened, tokens, ratios = bins
     most = min(target.size, q.size + tokens.size)
@@ -323,11 +325,11 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
 
 @compiled(error_model="numpy")
 def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, int]:
-    """Max of Q^n - P over prefixes, at least 0, and the length of the prefix."""
+    """Return the maximum of Q^n - P over prefixes, at least 0, and the length of the prefix."""
     delta, size = 0.0, 0
     for start in range(0, p_sum.size, BLOCK):
         stop = min(start + BLOCK, p_sum.size)
-        # both sums ascend, so this bounds the whole block
+        # Both sums ascend, so this value bounds the whole block.
         if power(q_sum[stop], n) - p_sum[start] <= delta:
             continue
         for k in range(start, stop):
@@ -339,7 +341,7 @@ def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, in
 
 @compiled(error_model="numpy")
 def ratios_below(target: FloatArray, draft: FloatArray, cut: float) -> Mask:
-    """Tokens that can be drafted and have p/q below `cut`; shape (V,)."""
+    """Return a mask of the tokens that can be drafted and have p/q below `cut`; shape (V,)."""
     below = np.empty(target.size, np.bool_)
     for i in range(target.size):
         below[i] = (draft[i] > 0.0) & (target[i] / draft[i] < cut)
@@ -347,9 +349,9 @@ def ratios_below(target: FloatArray, draft: FloatArray, cut: float) -> Mask:
 
 
 def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
-    """H*, shape (V,): the tokens of the least p/q that maximise q(H)^n - p(H); O(V).
+    """Return H*, shape (V,): the tokens of least p/q that maximise q(H)^n - p(H); O(V).
 
-    Sorted are only the tokens of the bins whose bound beats the best prefix of bins.
+    Only the tokens of bins whose bound beats the best prefix of bins are sorted.
     """
     bins = open_for_loss(target, draft, n, bits_for(target.size))
     return _best_subset(target, draft, bins, ascending(bins.ratios), n)

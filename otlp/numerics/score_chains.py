@@ -1,10 +1,11 @@
 """Scores whose distribution functions are chains of powers and affine maps, cell by cell.
 
-A score is known by its distribution function F and by the distribution of its value given that it
-wins, both over one coordinate z in [0, 1].  On a few cells of z the win is uniform, and F is a
-chain: power, affine map, power, affine map.  All is kept in logarithms, and each link of a chain
-as its value at the left end of the cell and its rise from there, so that nothing cancels where F
-is tiny, or 0, or its slope infinite.  Below its first cell F is constant: a score that never wins.
+A score is described by its distribution function F and by the distribution of its value given that
+it wins, both over one coordinate z in [0, 1].  On each of a few cells of z the latter is uniform,
+and F is a chain: power, affine map, power, affine map.  All values are stored as logarithms, and
+each link of a chain as its value at the left end of the cell and its rise from there, so that
+nothing cancels if F is tiny or 0, or its slope infinite.  Below the first cell F is constant, and
+a score there never wins.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 NEGLIGIBLE = 1e-15
-"""A share of the wins that is as good as none, and taken as none: rounding hides as much."""
+"""Share of the wins that is treated as zero, since rounding errors are as large."""
 THINNEST_PART = 1e-9
-"""Part of a cell that is too thin to be cut off."""
+"""Least part of a cell that is cut off, relative to the cell."""
 
 
 class Score(NamedTuple):
-    """A score in m links and c cells.
+    """A score with m links and c cells.
 
     Attributes
     ----------
     edges : ndarray, shape (c + 1,)
         Logarithms of the ends of the cells, ascending; the first may be -inf.
     widths : ndarray, shape (c,)
-        Logarithms of their widths.
+        Logarithms of the widths of the cells.
     wins : ndarray, shape (c,)
-        Law of the cell that the score is in, given that it wins.
+        Distribution of the cell that contains the score, given that the score wins.
     masses : ndarray, shape (c,)
         Rise of F over each cell.
     powers : ndarray, shape (m,)
@@ -55,7 +56,7 @@ class Score(NamedTuple):
 
 @compiled
 def root_score() -> Score:
-    """The largest of all scores: F(z) = z, and its law given that it wins is uniform."""
+    """Return the largest of all scores: F(z) = z, and uniform given that it wins."""
     one, none = np.ones(1), np.zeros(0)
     return Score(
         np.array([-inf, 0.0]), np.zeros(1), one, one, none, np.full((1, 1), -inf), np.zeros((0, 1))
@@ -64,7 +65,7 @@ def root_score() -> Score:
 
 @compiled
 def log_subtract(a: float, b: float) -> float:
-    """log(e^a - e^b) for a >= b; beside a far smaller b nothing of a is lost."""
+    """Return log(e^a - e^b) for a >= b; exactly a if b is far smaller."""
     if b == -inf or a - b > 1.0:
         return a + log1p(-exp(b - a))
     return b + log(expm1(a - b)) if a > b else -inf
@@ -72,7 +73,7 @@ def log_subtract(a: float, b: float) -> float:
 
 @compiled
 def power_rise(base: float, rise: float, power: float) -> tuple[float, float]:
-    """Logarithm of (e^base + e^rise)^h - e^(h base), and its derivative by the rise's logarithm."""
+    """Return log((e^base + e^rise)^h - e^(h base)), and its derivative with respect to `rise`."""
     if power == 1.0:
         return rise, 1.0
     if base == -inf or rise == -inf:
@@ -85,7 +86,7 @@ def power_rise(base: float, rise: float, power: float) -> tuple[float, float]:
     share = 1.0 / (1.0 + exp(-x)) if x < 700.0 else 1.0
     rate = power * share / -expm1(-y)
     if y > 1.0:
-        # from the larger of both: next to 1 its logarithm is known best
+        # Start from the larger of the two, whose logarithm is the most accurate near 1.
         return power * (max(base, rise) + above) + log1p(-exp(-y)), rate
     return power * base + log(expm1(y)), rate
 
@@ -94,9 +95,9 @@ def power_rise(base: float, rise: float, power: float) -> tuple[float, float]:
 def chain(
     base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: float
 ) -> tuple[float, float]:
-    """Logarithm of the rise of F with one of z by e^rise, and its derivative by that logarithm.
+    """Return log of the rise of F for a rise of z by e^rise, and its derivative in `rise`.
 
-    `base` has the logarithms of z, and of the chain after each link, where the rise begins.
+    `base` holds the logarithms of z, and of the chain after each link, where the rise begins.
     """
     rate = 1.0
     for j in range(powers.size):
@@ -110,7 +111,7 @@ def chain(
 def move(
     base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: float, found: FloatArray
 ) -> None:
-    """Write where a chain is after a rise of z by e^rise."""
+    """Write the logarithms of the chain after a rise of z by e^rise."""
     for j in range(powers.size):
         found[j] = np.logaddexp(base[j], rise)
         rise = power_rise(base[j], rise, powers[j])[0] + slopes[j]
@@ -119,13 +120,13 @@ def move(
 
 @compiled
 def rise_in(score: Score, cell: int, offset: float) -> tuple[float, float]:
-    """The same over the first part of a cell, of width e^offset."""
+    """Return the result of `chain` over the first part of a cell, of width e^offset."""
     return chain(score.left[:, cell], score.slopes[:, cell], score.powers, offset)
 
 
 @compiled
 def inverse(base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: float) -> float:
-    """Logarithm of the rise of z that a rise of F takes."""
+    """Return the logarithm of the rise of z that produces a rise of F by e^rise."""
     for j in range(powers.size - 1, -1, -1):
         rise = power_rise(powers[j] * base[j], rise - slopes[j], 1.0 / powers[j])[0]
     return rise
@@ -133,9 +134,9 @@ def inverse(base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: floa
 
 @compiled
 def powered(score: Score, power: float) -> Score:
-    """F to a power h > 0, the share of one of several independent scores whose maximum has F.
+    """Return F to a power h > 0, the share of one of several independent scores with maximum F.
 
-    Each wins with the probability that is its share, whatever the largest value.
+    Each of these scores wins with probability equal to its share, whatever the largest value.
     """
     links, cells = score.slopes.shape
     if power == 1.0 and links > 0:
@@ -153,9 +154,9 @@ def powered(score: Score, power: float) -> Score:
 
 @compiled
 def slices(score: Score, cell: int, offset: float) -> tuple[float, float, float, float]:
-    """Masses of F below and above a place, and of the law of the win.
+    """Return the masses of F below and above a place, and the masses of the win.
 
-    The place is e^offset above the left end of a cell; the cell after the last stands for the end.
+    The place is e^offset above the left end of a cell; `cell` = c, the number of cells, is the end.
     """
     below = exp(score.left[-1, 0])
     above = won_below = won_above = 0.0
@@ -179,7 +180,7 @@ def slices(score: Score, cell: int, offset: float) -> tuple[float, float, float,
 
 @compiled
 def cell_of(score: Score, log_z: float) -> tuple[int, float]:
-    """Cell, and logarithm of the place in it."""
+    """Return the cell that contains z, and the logarithm of the offset in the cell."""
     cells = score.masses.size
     if log_z >= score.edges[cells]:
         return cells, -inf
@@ -192,7 +193,7 @@ def cell_of(score: Score, log_z: float) -> tuple[int, float]:
 
 @compiled
 def place_of(score: Score, log_z: float) -> tuple[int, float]:
-    """Cell, and logarithm of the place in it; thin parts of cells are no place."""
+    """Return the cell and the offset as `cell_of`, but at the end of a cell if a part is thin."""
     cell, offset = cell_of(score, log_z)
     if offset == -inf:
         return cell, offset
@@ -207,12 +208,12 @@ def place_of(score: Score, log_z: float) -> tuple[int, float]:
 
 @compiled
 def win_quantile(score: Score, mass: float) -> tuple[int, float]:
-    """Place that so much of the law of the win lies below."""
+    """Return the place below which the win has the given mass."""
     cells = score.wins.size
     for i in range(cells):
         if mass < score.wins[i]:
             offset = score.widths[i] + log(mass / score.wins[i]) if mass > 0.0 else -inf
-            # a place that cannot be told from the end is the end
+            # An offset equal to the width, up to rounding, is the end of the cell.
             return (i, offset) if offset < score.widths[i] else (i + 1, -inf)
         mass -= score.wins[i]
     return cells, -inf
@@ -222,9 +223,9 @@ def win_quantile(score: Score, mass: float) -> tuple[int, float]:
 def sliced(
     score: Score, cell: int, offset: float, bottom: float, lower: float, upper: float
 ) -> Score:
-    """Cut F at a place, scale its rises below and above it, and let it start at `bottom`.
+    """Cut F at a place, scale its rises below and above the place, and start it at `bottom`.
 
-    A slice that is scaled by 0 is left out.  The law of the win is scaled alike and normalised.
+    A slice scaled by 0 is left out.  The distribution of the win is scaled alike and normalised.
     """
     if score.powers.size == 0:
         score = powered(score, 1.0)
@@ -267,7 +268,7 @@ def sliced(
 
 @compiled
 def drawn(score: Score, uniform: float) -> float:
-    """Draw a score by inversion of F, as log z; minus infinity never wins."""
+    """Return a score drawn by inversion of F, as log z; minus infinity never wins."""
     reached = exp(score.left[-1, 0])
     if uniform < reached:
         return -inf

@@ -1,7 +1,8 @@
-"""Where a score is cut in two for the tokens of a node: the two-slice rule on a chain.
+"""Threshold at which a score is cut in two for the tokens of a node: the two-slice rule on a chain.
 
-Of a score the mean densities of its win, below and above a place, rise with the place, and so does
-what they give to tokens that want a certain mass: the place is where that sums to one.
+The mean densities of the win of a score, below and above a place, rise with the place.  So does the
+total mass that these densities give to tokens with given wanted masses.  The threshold is the place
+where the total is one.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from otlp.numerics.two_slice import (
 )
 
 EQUAL_MEANS = 1e-12
-"""Slices whose means differ by less are one slice."""
+"""Difference of the means below which two slices count as one."""
 EXCESS_TOLERANCE = 1e-10
-"""How well the threshold is solved for; validity does not depend on it."""
+"""Tolerance of the equation for the threshold; validity does not depend on it."""
 START = 0.75
-"""Where the root finding starts, as a part of the bracket."""
+"""Start of the root finding, as a fraction of the bracket."""
 LARGEST_MEAN = 1e300
-"""Larger mean densities are not told apart; thresholds lose nothing by that."""
+"""Upper limit on mean densities; it does not affect thresholds."""
 
 
 class _Means(NamedTuple):
-    """Mean density of the win over F, below and above a place z, and what they rise by with z.
+    """Mean density of the win over F, below and above a place z, and the derivatives in z.
 
-    Where a side is empty its mean is the limit, and does not rise.
+    The mean of an empty side is the limit, with derivative 0.
     """
 
     low: float
@@ -74,27 +75,27 @@ def _means(score: Score, log_z: float) -> _Means:
 
 @compiled
 def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tuple[int, float]:
-    """Solve sum_x min(max(w p, low q), high q) = 1 for the place that the slices are cut at.
+    """Solve sum_x min(max(w p, low q), high q) = 1 for the place at which the slices are cut.
 
     Parameters
     ----------
     score : Score
-        Of a slot that is filled by a draw from q.
+        Score of a slot that is filled by a draw from q.
     weight, p, q : float, ndarray, ndarray
-        The token x wants the mass w p_x; shape (V,).
+        Token x wants the mass w p_x; `p` and `q` have shape (V,).
 
     Returns
     -------
     cell, offset : int, float
-        See `slices`.
+        The place; see `slices`.
 
     Notes
     -----
-    The sum rises with the place.  It is solved for in u = z^h, h the product of all powers, in
-    which an unskewed score is uniform: each pass over the tokens tells which of them are clipped,
-    and where the excess would vanish if these stayed the same is found by Newton's steps without a
-    look at them; a bisection follows whenever a pass has not halved the excess.  Where all places
-    in an interval fit, its middle is taken.  Some 6 passes over the vocabulary.
+    The sum rises with the place.  The equation is solved in u = z^h, where h is the product of all
+    powers; an unskewed score is uniform in u.  Each pass over the tokens determines which tokens
+    are clipped.  Newton's method, without further passes, then finds the root for these clipped
+    tokens.  If a pass has not halved the excess, a bisection follows.  If all places in an interval
+    are solutions, the middle is returned.  About 6 passes over the vocabulary.
     """
     power = 1.0
     for h in score.powers:
@@ -105,7 +106,7 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     at_a, at_b = _means(score, score.edges[0]), _means(score, score.edges[-1])
     seen_end = False
     for _ in range(60):
-        # next to the end what lies above would be rounding
+        # At the end of the score the mass above would be rounding error.
         means = _means(score, log(u) / power) if u < b else at_b
         found = clipped(weight, p, q, means.low, means.high)
         if abs(found.excess) <= EXCESS_TOLERANCE or b - a <= EXCESS_TOLERANCE * b:
@@ -118,7 +119,7 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
         if solvable and abs(found.excess) <= 0.5 * before:
             u = _root(score, power, a, b, u, found, means)
         elif found.excess < 0.0 and not seen_end:
-            # a path that the target hardly wants: the place is near the end, or the end
+            # The target hardly wants this path: the place is at or near the end.
             u, seen_end = b, True
         else:
             u = 0.5 * (a + b)
@@ -144,7 +145,7 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
 
 @compiled
 def _linearised(found: Clipped, means: _Means, others: _Means) -> float:
-    """The excess under other means, if no other tokens were clipped."""
+    """Return the excess under other means, if the same tokens were clipped."""
     moved = found.beneath * (others.low - means.low)
     return found.excess + moved + found.beyond * (others.high - means.high)
 
@@ -153,9 +154,9 @@ def _linearised(found: Clipped, means: _Means, others: _Means) -> float:
 def _root(
     score: Score, power: float, a: float, b: float, u: float, found: Clipped, start: _Means
 ) -> float:
-    """Root of the excess between a and b, if no other tokens were clipped than at u.
+    """Return the root of the excess between a and b, if the same tokens were clipped as at u.
 
-    Newton's steps, safeguarded by bisection.
+    Newton's method, safeguarded by bisection.
     """
     excess, means = found.excess, start
     tolerance = max(0.01 * excess**2, 0.1 * EXCESS_TOLERANCE)
@@ -176,16 +177,16 @@ def _root(
 
 
 class ScoreSplit(NamedTuple):
-    """Where a score is cut in two, and how tokens share the slices.
+    """The place where a score is cut in two, and how tokens share the slices.
 
     Attributes
     ----------
     cell, offset : int, float
         The place; see `slices`.
     below, above : float
-        Masses of the score on both sides.
+        Masses of the score below and above the place.
     low, high : float
-        Mean densities of its win there; 1 where tokens are not told apart.
+        Mean densities of the win below and above; 1 if tokens cannot be distinguished.
     up, down : float
         See `otlp.numerics.two_slice.balance`.
     """
@@ -202,9 +203,9 @@ class ScoreSplit(NamedTuple):
 
 @compiled
 def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSplit:
-    """Cut the score of a slot that is filled by a draw from q; arguments as in `threshold`."""
+    """Cut the score of a slot that is filled by a draw from q; parameters as in `threshold`."""
     if score.wins.size == 1 and score.powers.prod() == 1.0 and score.left[-1, 0] == -inf:
-        # the law of the win is F: tokens cannot be told apart
+        # The distribution of the win is F, so tokens cannot be distinguished.
         return ScoreSplit(0, -inf, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     cell, offset = threshold(score, weight, p, q)
     below, above, won_below, won_above = slices(score, cell, offset)
@@ -221,14 +222,14 @@ def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSpl
 def child_score(
     score: Score, found: ScoreSplit, wanted: float, q: float
 ) -> tuple[Score, float, float]:
-    """Score and weight of a child, and the largest value of its score: -inf if it never wins.
+    """Return score and weight of a child, and the largest value of its score (-inf: never wins).
 
     Parameters
     ----------
     score, found : Score, ScoreSplit
-        Of the slot that the child fills, and how tokens share it.
+        Score of the slot that the child fills, and its `split`.
     wanted, q : float
-        The mass that the child wants, and its draft probability, as in `split`.
+        Mass that the child wants, and its draft probability, as in `split`.
     """
     if found.low < found.high:
         lower, upper = shares(wanted, q, found.low, found.high, found.up, found.down)

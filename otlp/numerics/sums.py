@@ -1,7 +1,7 @@
-"""Sums over the vocabulary in one pass, without an array in between.
+"""Sums over the vocabulary in one pass, without intermediate arrays.
 
-Each block of tokens is summed in vectors, and the blocks one after the other: a single sum would
-round as often as there are tokens, and where these are alike, always the same way.
+Each block of tokens is summed in vectors, and the sums of the blocks are added one after the other.
+A single running sum would round once per token, and for equal tokens always in the same direction.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from otlp.distribution import FloatArray, Mask
 from otlp.numerics.compiled import REASSOCIATE, compiled
 
 BLOCK = 1024
-"""Tokens that are summed in vectors."""
+"""Number of tokens summed in vectors."""
 
 
 @compiled(fastmath=REASSOCIATE)
 def total(values: FloatArray) -> float:
-    """Sum of all values."""
+    """Return the sum of all values."""
     whole = 0.0
     for begin in range(0, values.size, BLOCK):
         block, part = values[begin : begin + BLOCK], 0.0
@@ -27,7 +27,7 @@ def total(values: FloatArray) -> float:
 
 @compiled(fastmath=REASSOCIATE)
 def sum_in(values: FloatArray, subset: Mask) -> float:
-    """Sum of the values in a subset."""
+    """Return the sum of the values in a subset."""
     whole = 0.0
     for begin in range(0, values.size, BLOCK):
         block, inside = values[begin : begin + BLOCK], subset[begin : begin + BLOCK]
@@ -40,7 +40,7 @@ def sum_in(values: FloatArray, subset: Mask) -> float:
 
 @compiled(fastmath=REASSOCIATE)
 def l1_distance(one: FloatArray, other: FloatArray) -> float:
-    """Sum of the absolute differences; not a number where one is not."""
+    """Return the sum of the absolute differences; NaN if any value is NaN."""
     whole = 0.0
     for begin in range(0, one.size, BLOCK):
         left, right = one[begin : begin + BLOCK], other[begin : begin + BLOCK]

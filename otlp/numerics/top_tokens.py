@@ -1,4 +1,4 @@
-"""The likeliest tokens of a row, without a sort of the others."""
+"""Most likely tokens of a row, without sorting the others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray
 
 BLOCK = 64
-"""Tokens whose maximum is looked at first."""
+"""Number of tokens whose maximum is computed first."""
 
 
 def top_tokens(q: FloatArray, count: int) -> IntArray:
-    """The most likely tokens, most likely first, ties by the lowest id; O(V)."""
+    """Return the most likely tokens, most likely first, ties by the lowest id; O(V)."""
     count = min(count, q.size)
     if count <= 0:
         return np.empty(0, dtype=np.int64)
-    # at least `count` tokens reach the maxima of as many blocks: it is among few that one looks
+    # At least `count` tokens reach the `count`-th largest maximum of a block: few are compared.
     whole = q.size // BLOCK * BLOCK
     tops = np.append(q[:whole].reshape(-1, BLOCK).max(axis=1), q[whole:])
     if tops.size < 2 * count:

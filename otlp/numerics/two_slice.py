@@ -1,8 +1,8 @@
-"""The two-slice rule at one node: what its tokens ask for, clipped to the means of two slices.
+"""Two-slice rule at one node: the masses that its tokens want, clipped to the means of two slices.
 
-Token x of the draft q wants the mass t p_x; a slice of mean `low` gives it low q_x, one of mean
-`high` gives high q_x, and shares of both give what lies between.  Every function here is one pass
-over the vocabulary.
+Token x of the draft q wants the mass t p_x.  A slice of mean `low` gives it low q_x, a slice of
+mean `high` gives it high q_x, and shares of both give any mass in between.  Every function here is
+one pass over the vocabulary.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from otlp.numerics.compiled import WITHOUT_NAN, compiled
 
 
 class Clipped(NamedTuple):
-    """What a node passes on under two slices, and how that moves with their means.
+    """Mass that a node passes on under two slices, and its derivatives in their means.
 
     Attributes
     ----------
     excess : float
-        Sum of w p clipped to [low q, high q], beyond that of q.
+        Sum of w p clipped to [low q, high q], minus the sum of q.
     beneath, beyond : float
-        Draft mass of the tokens that are clipped to low q, and to high q.
+        Draft mass of the tokens clipped to low q, and of those clipped to high q.
     """
 
     excess: float
@@ -33,7 +33,7 @@ class Clipped(NamedTuple):
 
 @compiled(fastmath=WITHOUT_NAN)
 def clipped(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> Clipped:
-    """Clip what the tokens want to what the slices can give."""
+    """Clip the wanted masses of the tokens to the masses that the slices can give."""
     excess = beneath = beyond = 0.0
     for x in range(q.size):
         t, least, most = weight * p[x], low * q[x], high * q[x]
@@ -45,7 +45,7 @@ def clipped(weight: float, p: FloatArray, q: FloatArray, low: float, high: float
 
 @compiled(fastmath=WITHOUT_NAN)
 def clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
-    """Mass that the lower slice's mean forces upon tokens beyond w p."""
+    """Return the mass beyond w p that the mean of the lower slice forces upon tokens."""
     total = 0.0
     for x in range(q.size):
         total += max(low * q[x] - weight * p[x], 0.0)
@@ -54,7 +54,7 @@ def clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) 
 
 @compiled
 def wanted_ratios(weight: float, p: FloatArray, q: FloatArray) -> tuple[float, float]:
-    """Least and largest w p / q of the tokens that can be drafted."""
+    """Return the least and the largest w p / q of the tokens that can be drafted."""
     least, most = np.inf, 0.0
     for x in range(p.size):
         if q[x] > 0.0:
@@ -68,9 +68,9 @@ def wanted_ratios(weight: float, p: FloatArray, q: FloatArray) -> tuple[float, f
 def balance(
     weight: float, p: FloatArray, q: FloatArray, below: float, above: float, low: float, high: float
 ) -> tuple[float, float]:
-    """Factors of the upper shares and of the lower ones; both at most 1, one of them 1.
+    """Return factors of the upper and the lower shares; both are at most 1, and one of them is 1.
 
-    They make the children's laws mix to the parent's exactly: sum q lambda = below.
+    With these factors the mixture of the children is exactly the parent: sum q lambda = below.
     """
     upper = lower = 0.0
     gap = high - low
@@ -88,7 +88,7 @@ def balance(
 def shares(
     t: float, q: float, low: float, high: float, up: float, down: float
 ) -> tuple[float, float]:
-    """Shares lambda of the lower slice and 1 - lambda of the upper one, after balancing."""
+    """Return the shares lambda of the lower and 1 - lambda of the upper slice, after balancing."""
     wanted = t / q
     if down < 1.0:
         lower = down * min(max((high - wanted) / (high - low), 0.0), 1.0)
@@ -101,7 +101,7 @@ def shares(
 def skewed(
     weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
 ) -> FloatArray:
-    """Distribution q r at all tokens, r the mean of the slices under the shares."""
+    """Return the distribution q r of all tokens, where r is the mean of the slices they share."""
     found = np.empty(q.size)
     gap = high - low
     for x in range(q.size):

@@ -1,1 +1,1 @@
-"""Many problems at once, on every core of a machine or on a cluster; the journal of long work."""
+"""Solving many problems in parallel, on one machine or a cluster, and journals of long runs."""

@@ -1,9 +1,9 @@
-"""An append-only journal of long work: JSON lines, a heading and a line for each finished piece.
+"""Append-only journals of long runs: JSON lines, with a heading and one line per finished entry.
 
-Lines are only ever appended, in the order of the work, and reach the disk before the next piece
-begins.  So whatever ends the work, what is in the file is the beginning of it: the same work goes
-on after its last whole line, and the finished file does not depend on how often it was interrupted.
-Each line ends with a check sum of itself and of all lines before.
+Lines are only appended, in the order of the entries, and reach the disk before the next entry
+starts.  An interrupted run therefore leaves the first part of the file, and the same run resumes
+after its last complete line.  The finished file does not depend on the number of interruptions.
+Each line ends with a checksum of itself and all earlier lines.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from otlp.errors import JournalError
 Entry = dict[str, Any]
 
 CHECK = b', "check":'
-"""What stands before the check sum of a line."""
+"""Bytes before the checksum of a line."""
 
 MOST_HEADING = 2**20
-"""Bytes; another file may be one endless line."""
+"""Maximum number of bytes of a heading; a file of another type may have no line breaks."""
 
 
 class Journal:
-    """A journal that is open to be read and gone on with, by one process at a time.
+    """A journal opened for reading and appending, by one process at a time.
 
     Parameters
     ----------
     path : path-like
-        Begun if it is not there or empty; its folder must exist.
-    heading : mapping of str to what JSON takes
-        What the work is.  A journal of other work is refused.
+        File of the journal, started if it is missing or empty; its folder must exist.
+    heading : mapping of str to JSON values
+        Description of the run.  A journal with another heading is refused.
 
     Raises
     ------
     JournalError
-        If the file is no journal, is that of other work (the message names the first difference),
-        is being written by another process, or cannot be read or written.
+        If the file is not a journal, has another heading (the message names the first difference),
+        is open in another process, or cannot be read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str], heading: Mapping[str, Any]) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise JournalError(f"the journal is {path!r}: it must be the path of a file")
+            raise JournalError(f"the journal must be the path of a file, got {path!r}")
         self.path = Path(path)
         try:
             self._file = self._open()
@@ -81,12 +81,12 @@ class Journal:
         self._file.close()
 
     def entries(self) -> Iterator[Entry]:
-        """Read the finished lines; a torn last line, of work that was killed, is truncated.
+        """Iterate over the entries; an incomplete last line, of a killed run, is deleted.
 
         Raises
         ------
         JournalError
-            If a line that is whole is no JSON object.
+            If a complete line is not a JSON object, or its checksum differs.
         """
         self._unread, end, self._sum = False, self._start, self._first
         with open(self.path, "rb") as file:
@@ -100,12 +100,12 @@ class Journal:
         os.ftruncate(self._file.fileno(), end)
 
     def append(self, entries: Iterable[Entry]) -> None:
-        """Add finished pieces, and return when they are on the disk; `entries` must be read before.
+        """Append entries and return when they are on the disk; unread entries are read first.
 
         Raises
         ------
         JournalError
-            If they cannot be written.  The lines of before are still there.
+            If the entries cannot be written.  Earlier lines are unchanged.
         """
         if self._unread:
             deque(self.entries(), maxlen=0)
@@ -126,20 +126,20 @@ class Journal:
         self._end, self._sum = end, before
 
     def _open(self) -> FileIO:
-        """Open the file and lock it, before anything is written; it may be there or not."""
+        """Open and lock the file; create the file if it does not exist."""
         if self.path.exists() and not self.path.is_file():
-            raise OSError(errno.EINVAL, "no ordinary file")
+            raise OSError(errno.EINVAL, "not a regular file")
         while True:
-            # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
+            # Unbuffered, so that close does not repeat a write that failed on a full disk.
             file = open(self.path, "ab", buffering=0)
             try:
                 if not locked(file.fileno()):
                     raise JournalError(
-                        f"{self.path}: another process is writing this journal: wait for it, or "
+                        f"{self.path}: another process is writing this journal; wait for it, or "
                         "name another file"
                     )
                 with suppress(FileNotFoundError):
-                    # else another took the name between, and it is that one to be locked
+                    # Retry if the file was replaced before it was locked.
                     if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                         return file
             except BaseException:
@@ -147,8 +147,8 @@ class Journal:
                 raise
             file.close()
 
-    def _check(self, wanted: Entry) -> int:
-        """Compare the heading with what is wanted, and return where it ends."""
+    def _check(self, heading: Entry) -> int:
+        """Compare the heading of the file with `heading`, and return its length in bytes."""
         try:
             with open(self.path, "rb") as file:
                 line = file.readline(MOST_HEADING)
@@ -157,17 +157,18 @@ class Journal:
         self._sum = 0
         found = self._parsed(line, 1)
         self._first, self._unread = self._sum, True
-        if "format" in wanted and found.get("format") != wanted["format"]:
+        if "format" in heading and found.get("format") != heading["format"]:
             raise JournalError(
-                f"{self.path}: its first line is not the heading of a {wanted['format']} journal; "
-                "name another file"
+                f"{self.path}: the first line must be the heading of a {heading['format']} "
+                "journal; name another file"
             )
-        for what in {**wanted, **found}:
-            there, here = found.get(what), wanted.get(what)
-            if there != here:
+        for name in {**heading, **found}:
+            stored, current = found.get(name), heading.get(name)
+            if stored != current:
                 raise JournalError(
-                    f"{self.path}: the journal of something else: {what} is {json.dumps(there)} "
-                    f"there and {json.dumps(here)} here; ask for the same, or name another file"
+                    f"{self.path}: the journal is of another run: {name} must be "
+                    f"{json.dumps(stored)} as in the journal, got {json.dumps(current)}; use the "
+                    "same settings, or name another file"
                 )
         return len(line)
 
@@ -179,34 +180,34 @@ class Journal:
             entry = None
         if not isinstance(entry, dict):
             raise JournalError(
-                f"{self.path}: line {number} is no JSON object: the file is no journal, or was "
-                "changed; name another file"
+                f"{self.path}: line {number} must be a JSON object; the file is not a journal, or "
+                "was changed; name another file"
             )
         if mark + check != _check_sum(content, self._sum):
             raise JournalError(
-                f"{self.path}: line {number} is not what was written: the file was changed, or is "
-                "no journal of this version; name another file"
+                f"{self.path}: the checksum of line {number} differs; the file was changed, or is "
+                "not a journal of this version; name another file"
             )
         del entry["check"]
         self._sum = sum_of(line)
         return entry
 
-    def _error(self, what: str, error: OSError | ValueError) -> JournalError:
+    def _error(self, problem: str, error: OSError | ValueError) -> JournalError:
         reason = getattr(error, "strerror", None) or error
         return JournalError(
-            f"{self.path}: {what} ({reason}); what it holds is kept, and the same work "
-            "goes on from there: choose a folder that exists, is writable and has room"
+            f"{self.path}: {problem} ({reason}); choose a folder that exists, is writable and has "
+            "free space (its entries are kept, and the same run resumes from them)"
         )
 
 
 def line_of(entry: Mapping[str, Any], before: int = 0) -> bytes:
-    """A line of a journal, from the check sum of the line before; 0 for the heading."""
+    """Return a line of a journal, given the checksum of the previous line (0 for the heading)."""
     content = json.dumps(entry, allow_nan=False).encode()[:-1]
     return content + _check_sum(content, before)
 
 
 def sum_of(line: bytes) -> int:
-    """The check sum that a line ends with."""
+    """Return the checksum at the end of a line."""
     return int(line.rpartition(CHECK)[2][2:10], 16)
 
 

@@ -1,4 +1,4 @@
-"""Sequences of problems that are built when they are asked for: of captured and made-up rows."""
+"""Sequences of problems of captured and synthetic rows, built on access."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from otlp.problem import Problem
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowProblems(Sequence[Problem]):
-    """One problem for each of some rows, built when it is asked for.
+    """A sequence with one problem per row, built on access.
 
-    A slice is a sequence of the same kind.
+    A slice is a sequence of the same type.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class RowProblems(Sequence[Problem]):
         Number of drafts.
     drafts : str or callable
         "iid", "without-replacement", "greedy", "hub" or "independent" (see
-        `otlp.drafts.by_name.SCHEMES`), or a function of q and n that makes a draft scheme.
+        `otlp.drafts.by_name.SCHEMES`), or a function of q and n that returns a draft scheme.
     temperature, draft_temperature, top_k, top_p
         See `Capture.distributions`.
     sampling_top_k, sampling_top_p, sampling_min_p, whole_draft
@@ -41,7 +41,7 @@ class RowProblems(Sequence[Problem]):
     Raises
     ------
     InvalidInputError
-        If one of them is out of its range.
+        If an argument is out of range.
     """
 
     n: int
@@ -56,12 +56,12 @@ class RowProblems(Sequence[Problem]):
     whole_draft: bool = False
 
     def __post_init__(self) -> None:
-        """Check what no row can change."""
+        """Check the arguments that do not depend on a row."""
         check_n(self.n)
         if not (callable(self.drafts) or (isinstance(self.drafts, str) and self.drafts in SCHEMES)):
             raise InvalidInputError(
-                f"drafts is {self.drafts!r}: it must be one of {', '.join(SCHEMES)}, or a "
-                "function of q and n that makes a draft scheme"
+                f"drafts must be one of {', '.join(SCHEMES)}, or a function of q and n that "
+                f"returns a draft scheme, got {self.drafts!r}"
             )
         one = np.ones(1)
         for temperature in (self.temperature, self.draft_temperature):
@@ -72,16 +72,16 @@ class RowProblems(Sequence[Problem]):
     @property
     @abstractmethod
     def numbers(self) -> Sequence[int]:
-        """The rows' own numbers, in order."""
+        """Numbers of the rows, in order."""
 
     @property
     def by_reference(self) -> bool:
-        """Whether a pickle holds references to the rows, and not the rows themselves."""
+        """Whether a pickle contains references to the rows instead of the rows."""
         return True
 
     @abstractmethod
     def _capture(self, number: int) -> tuple[Capture, int]:
-        """A capture that has the row, and where."""
+        """Return a capture that contains the row, and the index of the row in the capture."""
 
     def __len__(self) -> int:
         """Return the number of problems."""
@@ -96,10 +96,10 @@ class RowProblems(Sequence[Problem]):
     @overload
     def __getitem__(self, place: slice) -> Self: ...
     def __getitem__(self, place: int | slice) -> Problem | Self:
-        """Build a problem, or select some."""
+        """Build a problem for an integer, or return a sequence for a slice."""
         if isinstance(place, slice):
             part = object.__new__(type(self))
-            vars(part).update(vars(self), rows=self.numbers[place])  # which are checked already
+            vars(part).update(vars(self), rows=self.numbers[place])  # No check is needed.
             return part
         capture, row = self._capture(self.numbers[place])
         target, draft = capture.distributions(
@@ -118,26 +118,26 @@ class RowProblems(Sequence[Problem]):
 
 @dataclass(frozen=True, eq=False)
 class CaptureProblems(RowProblems):
-    """The problems of a capture's rows.
+    """Problems of the rows of a capture.
 
     Parameters
     ----------
     capture : Capture
     rows : sequence of int, optional
-        Row numbers, such as ``range(100, 200)``; all rows by default.
+        Row numbers, such as ``range(100, 200)``; default all rows.
     n, drafts, temperature, ...
         See `RowProblems`.
 
     Raises
     ------
     InvalidInputError
-        If an argument is of the wrong type or out of its range.
+        If an argument has the wrong type or is out of range.
     RowOutOfRangeError
-        If there is no such row.
+        If the capture does not have a row.
 
     Notes
     -----
-    A pickle of rows of a capture in memory holds those rows only.
+    For a capture in memory, a pickle contains only the selected rows.
 
     Examples
     --------
@@ -157,26 +157,26 @@ class CaptureProblems(RowProblems):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The rows of the capture, in order."""
+        """Numbers of the rows in the capture, in order."""
         assert self.rows is not None
         return self.rows
 
     @property
     def by_reference(self) -> bool:
-        """Whether the capture lies in files."""
+        """Whether the capture is in files."""
         return self.capture.in_files
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return self.capture, number
 
     def __getstate__(self) -> dict[str, Any]:
-        """Take no other rows along."""
+        """Return the state with only the selected rows."""
         numbers = np.asarray(self.numbers, dtype=np.int64)
         if not self.by_reference:
             none = np.empty(0, dtype=np.int64)
             at: Any = numbers
             if isinstance(self.rows, range) and self.rows.step == 1:
-                at = slice(self.rows.start, self.rows.stop)  # which is no copy
+                at = slice(self.rows.start, self.rows.stop)  # A slice makes no copy.
             capture = replace(
                 self.capture,
                 target_logits=self.capture.target_logits[at],
@@ -186,7 +186,7 @@ class CaptureProblems(RowProblems):
                 next_tokens=none,
             )
             rows: Sequence[int] = range(numbers.size)
-        else:  # rows in files, which a slice does not read
+        else:  # Rows in files; a slice does not read them.
             first = int(numbers.min(initial=len(self.capture)))
             capture = self.capture[first : int(numbers.max(initial=first)) + 1]
             rows = (numbers - first).tolist()
@@ -195,27 +195,27 @@ class CaptureProblems(RowProblems):
 
 @dataclass(frozen=True, eq=False)
 class SyntheticProblems(RowProblems):
-    """Problems of made-up rows, generated when they are asked for: any number of them.
+    """Problems of synthetic rows, generated on access.
 
     Parameters
     ----------
     rows : int or range
-        How many, or the numbers of the rows.
+        Number of rows, or a range of row numbers.
     vocab_size : int
-        The vocabulary size V, at least 1,000.
+        Vocabulary size V, at least 1,000.
     seed : int
-        Fixes every number; a row depends on the seed and its own number alone.
+        Random seed, default 0.  A row depends only on the seed and its number.
     n, drafts, temperature, ...
         See `RowProblems`.
 
     Raises
     ------
     InvalidInputError
-        If an argument is of the wrong type or out of its range.
+        If an argument has the wrong type or is out of range.
 
     Notes
     -----
-    Row i is that of `otlp.synthetic.generate`, which costs more than most solvers: some 2 ms at
+    Row i is that of `otlp.synthetic.generate`, which is slower than most solvers: about 2 ms at
     V = 4,096 and 0.1 s at V = 128,000.
 
     Examples
@@ -233,12 +233,12 @@ class SyntheticProblems(RowProblems):
     def __post_init__(self) -> None:
         """Check all arguments."""
         super().__post_init__()
-        made_up = SyntheticRows(self.rows, self.vocab_size, self.seed)
-        object.__setattr__(self, "rows", made_up.numbers)
+        synthetic = SyntheticRows(self.rows, self.vocab_size, self.seed)
+        object.__setattr__(self, "rows", synthetic.numbers)
 
     @property
     def numbers(self) -> range:
-        """The numbers of the rows, in order."""
+        """Numbers of the rows, in order."""
         assert isinstance(self.rows, range)
         return self.rows
 

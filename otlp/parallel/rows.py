@@ -1,7 +1,7 @@
-"""Rows of logits that can be cut in parts, each of them small enough to be sent to a worker.
+"""Numbered rows of logits that can be cut into parts small enough to be sent to a worker.
 
-A row has a number, its own in every part; what is random in it follows from the seed and that
-number alone.
+A row keeps its number in every part.  The random numbers of a row depend only on the seed and the
+number of the row.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
 
 def row_numbers(capture: Capture, rows: Sequence[int] | None) -> Sequence[int]:
-    """Check numbers of rows of a capture, by default all.
+    """Return checked row numbers of a capture, by default those of all rows.
 
     Raises
     ------
     InvalidInputError
-        If one of the arguments is of the wrong type.
+        If an argument has the wrong type.
     RowOutOfRangeError
-        If the capture has no such row.
+        If the capture does not have a row.
     """
     if not isinstance(capture, Capture):
         raise InvalidInputError(
-            f"capture is a {type(capture).__name__}: it must be an otlp.captures.Capture, "
-            "such as otlp.captures.load(path)"
+            "capture must be an otlp.captures.Capture, such as otlp.captures.load(path), got "
+            f"{type(capture).__name__}"
         )
     if rows is None:
         return range(len(capture))
     if isinstance(rows, str | bytes) or not (isinstance(rows, Sequence) or np.ndim(rows) == 1):
         raise InvalidInputError(
-            f"rows is a {type(rows).__name__}: it must be a sequence of row numbers, such as "
-            "range(10)"
+            f"rows must be a sequence of row numbers, such as range(10), got {type(rows).__name__}"
         )
     numbers = rows if isinstance(rows, range) else tuple(rows)
     for row in (*numbers[:1], *numbers[-1:]) if isinstance(numbers, range) else numbers:
         if whole_number(row, "a row", 0) >= len(capture):
             raise RowOutOfRangeError(
-                f"row {row} is out of range: this capture has {len(capture)} rows, counted from 0"
+                f"row {row} is out of range; this capture has {len(capture)} rows, counted from 0"
             )
     return numbers if isinstance(numbers, range) else tuple(map(int, numbers))
 
@@ -60,14 +59,14 @@ class CaptureRows:
     ----------
     capture : Capture
     chosen : sequence of int, optional
-        Which rows, by default all.
+        Row numbers, default all rows.
 
     Raises
     ------
     InvalidInputError
-        If an argument is of the wrong type.
+        If an argument has the wrong type.
     RowOutOfRangeError
-        If the capture has no such row.
+        If the capture does not have a row.
     """
 
     capture: Capture
@@ -79,26 +78,26 @@ class CaptureRows:
 
     @property
     def vocab_size(self) -> int:
-        """The vocabulary size V."""
+        """Vocabulary size V."""
         return self.capture.vocab_size
 
     @property
     def passages(self) -> IntArray:
-        """See `Capture.passages`."""
+        """Passage number of each row; see `Capture.passages`."""
         return self.capture.passages[np.asarray(self.numbers, dtype=np.int64)]
 
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
-        """The number of each row from `start` to `stop`, and a capture of that row alone."""
+        """Return the number of each row from `start` to `stop`, with a capture of this row."""
         return [(number, self.capture[number : number + 1]) for number in self.numbers[start:stop]]
 
     def heading(self) -> dict[str, Any]:
-        """Labels, and a fingerprint of the numbers and the logits of all rows; reads each once."""
+        """Return the labels and a fingerprint of the numbers and logits of all rows; O(rows V)."""
         found = sha256(np.asarray(self.numbers, dtype="<i8").tobytes())
         for number in self.numbers:
             try:
                 row = self.capture[number]
                 found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
-            except OTLPError as error:  # a row that cannot be read has a reason later
+            except OTLPError as error:  # Unreadable rows are reported when they are used.
                 found.update(str(error).encode())
         labels = ("target_model", "draft_model", "source", "synthetic", "vocab_size")
         return {
@@ -110,20 +109,21 @@ class CaptureRows:
 
 @dataclass(frozen=True)
 class SyntheticRows:
-    """Rows that `otlp.synthetic.generate` makes up, each when its turn comes.
+    """Synthetic rows of `otlp.synthetic.generate`, generated one at a time.
 
     Parameters
     ----------
     rows : int or range
-        How many, or the numbers of the rows.
+        Number of rows, or a range of row numbers.
     vocab_size : int
-        At least 1,000.
+        Vocabulary size V, at least 1,000.
     seed : int
+        Random seed.
 
     Raises
     ------
     InvalidInputError
-        If a number is out of its range.
+        If an argument is out of range.
     """
 
     rows: int | range
@@ -135,9 +135,9 @@ class SyntheticRows:
         if not isinstance(self.rows, range):
             numbers = range(whole_number(self.rows, "rows"))
             if numbers.stop > sys.maxsize:
-                raise InvalidInputError(f"rows is above {sys.maxsize:,}: give fewer")
+                raise InvalidInputError(f"rows must be at most {sys.maxsize:,}, got {self.rows}")
         elif self.rows and min(self.rows[0], self.rows[-1]) < 0:
-            raise InvalidInputError(f"rows is {self.rows}: rows are counted from 0")
+            raise InvalidInputError(f"rows must have no number below 0, got {self.rows}")
         else:
             numbers = self.rows
         object.__setattr__(self, "numbers", numbers)
@@ -146,20 +146,20 @@ class SyntheticRows:
 
     @property
     def passages(self) -> IntArray:
-        """Each row is a passage of its own."""
+        """Passage number of each row; every row is a passage of its own."""
         return np.arange(len(self.numbers))
 
     def __iter__(self) -> Iterator[tuple[int, Capture]]:
-        """Generate row after row."""
+        """Generate the rows one at a time, with their numbers."""
         for number in self.numbers:
             yield number, generate(1, self.vocab_size, seed=self.seed, first=number)
 
     def part(self, start: int, stop: int) -> SyntheticRows:
-        """The rows from `start` to `stop`; a pickle holds three numbers."""
+        """Return the rows from `start` to `stop`; a pickle contains only three numbers."""
         return replace(self, rows=self.numbers[start:stop])
 
     def heading(self) -> dict[str, Any]:
-        """The three numbers that fix every row."""
+        """Return the three parameters that determine every row."""
         return {
             "synthetic": True,
             "vocab_size": self.vocab_size,
@@ -169,4 +169,4 @@ class SyntheticRows:
 
 
 RowSource: TypeAlias = CaptureRows | SyntheticRows
-"""Numbered rows in order; the heading is the same for equal rows, else not."""
+"""Numbered rows in order; equal rows, and only equal rows, have equal headings."""

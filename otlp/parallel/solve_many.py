@@ -1,4 +1,4 @@
-"""Many problems, one solver: problems in, solutions or errors out, in order."""
+"""Solve many problems with one solver; yields solutions or errors in order."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ Outcome: TypeAlias = Solution | OTLPError
 Solved: TypeAlias = tuple[list[Outcome], float]
 
 CHUNK_SECONDS = 0.1
-"""Time that a chunk of rows should take: long beside the time to send it to a worker."""
+"""Target time of a chunk of rows in seconds, long compared with its transfer to a worker."""
 
 CHUNK_TOKENS = 2**18
-"""Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
+"""Maximum rows times V of a chunk whose rows or plans are transferred; plans take about 16 MB."""
 
 THREAD_TOKENS = 2**15
-"""V from which on solvers whose compiled code needs no interpreter run in threads.  Below, too much
-of a solve is Python, which threads wait for; and plans are found in this process, since to send
-one costs as much as to find it."""
+"""Smallest V for which solvers that release the GIL run in threads.  For smaller V too much of a
+solve is Python, which blocks other threads; plans are then computed in this process, because the
+transfer of a plan costs as much as its computation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What became of one problem.
+    """Result for one problem.
 
     Attributes
     ----------
     row : int
-        Place of the problem among those that were handed in, from 0.
+        Index of the problem among those passed, from 0.
     solution : Solution or None
-        None where an error was raised instead.
+        Solution; None if an error was raised.
     error : OTLPError or None
-        Why there is no solution.
+        Error; None if there is a solution.
 
     Examples
     --------
@@ -65,30 +65,30 @@ class Row:
     error: OTLPError | None = None
 
     def __repr__(self) -> str:
-        """Say what became of it in one line."""
-        return f"<Row {self.row}: {self._said()}>"
+        """Return the status and the solution or the error in one line."""
+        return f"<Row {self.row}: {self._summary()}>"
 
     def _repr_html_(self) -> str:
         if self.solution is not None:
             return f"<div>Row {self.row}</div>{self.solution._repr_html_()}"
         return html_table(f"Row {self.row}", {self.status: self.reason})
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         return f"{self.status}: {self.reason}" if self.solution is None else str(self.solution)
 
     @property
     def status(self) -> str:
-        """Name of the solution's `Status`, or of the type of the error."""
+        """Name of the `Status` of the solution, or of the type of the error."""
         return type(self.error).__name__ if self.solution is None else self.solution.status.name
 
     @property
     def reason(self) -> str:
-        """What the solver has to add, or the message of the error."""
+        """Message of the solution or of the error."""
         return str(self.error) if self.solution is None else self.solution.message
 
     @property
     def acceptance(self) -> float:
-        """Acceptance of the plan; NaN where there is none."""
+        """Acceptance of the plan; NaN without a plan."""
         return float("nan") if self.solution is None else self.solution.acceptance
 
 
@@ -103,48 +103,48 @@ def solve_many(
     plans: bool = True,
     **options: Any,
 ) -> Iterator[Row]:
-    """Solve many problems; one that cannot be solved stops no other.
+    """Solve many problems; an error of one problem does not stop the others.
 
     Parameters
     ----------
     problems : iterable of Problem
-        `otlp.CaptureProblems`, `otlp.SyntheticProblems`, a list, a generator.
+        `otlp.CaptureProblems`, `otlp.SyntheticProblems`, a list or a generator.
     solver : str or Solver
         As in `otlp.solve`.
     jobs : int, optional
-        Workers on this machine, by default this process alone; beside an executor, how many
-        workers it has.
+        Number of workers on this machine, by default 1, which is this process; with `executor`,
+        the number of workers of the executor.
     executor : concurrent.futures.Executor, optional
-        Where chunks of rows are solved in place of workers of our own; it is left running.
-        Processes, threads, a Dask client's ``get_executor(pure=False)``, those of loky and mpi4py.
+        Executor that solves chunks of rows instead of workers on this machine; it is not shut down.
+        Processes, threads, ``get_executor(pure=False)`` of a Dask client, loky and mpi4py executors
+        are supported.
     chunk : int, optional
-        Rows that are sent to a worker together; by default as many as take 0.1 s, or fewer where
-        they or their plans are large.
+        Number of rows sent to a worker together; by default as many as take 0.1 s, or fewer if rows
+        or plans are large.
     progress : bool
-        Show a bar on standard error, if that is a terminal.
+        Whether to show a progress bar on standard error, if it is a terminal.
     plans : bool
-        Keep the plans.  A row without its plan takes V bytes, and is sent from a worker in V/8.
+        Whether to keep the plans.  A row without its plan uses V bytes, and V/8 in its transfer.
     **options
         Hyperparameters of the named solver.
 
     Yields
     ------
     Row
-        One for each problem, in order; the same whatever the workers and chunks, but for timings.
+        One row per problem, in order; except for timings, rows do not depend on workers and chunks.
 
     Raises
     ------
     UnknownSolverError, InvalidInputError
-        At once, if it is this call that is wrong; of a problem it is the row that says so.
-
+        At the call, if an argument is invalid.  Errors of a problem are in its row.
     ExecutorError
-        At a row, if the executor is shut down, loses a worker and takes no more, or does nothing
-        in 120 s.
+        At a row, if the executor is shut down, loses a worker and accepts no more tasks, or
+        completes no task within 120 s.
 
     Notes
     -----
-    In memory are the chunks that are under way or not yet asked for, at most four a worker.
-    Closing the iterator, or interrupting it, ends the workers.
+    Chunks in progress and results not yet consumed are in memory, at most four chunks per worker.
+    Closing or interrupting the iterator ends the workers.
 
     Examples
     --------
@@ -157,14 +157,14 @@ def solve_many(
     _check_problems(problems)
     for name, value in (("progress", progress), ("plans", plans)):
         if not isinstance(value, bool):
-            raise InvalidInputError(f"{name} is a {type(value).__name__}: it must be True or False")
+            raise InvalidInputError(f"{name} must be True or False, got {type(value).__name__}")
     if chunk is not None:
         chunk = min(whole_number(chunk, "chunk"), sys.maxsize)
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     rows: Iterator[Row]
     if in_this_process(jobs, executor):
-        # without chunks, so that the memory of one plan does for the next
+        # Without chunks, so that the memory of a plan is reused for the next plan.
         single = _with_places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
     else:
@@ -175,18 +175,18 @@ def solve_many(
 def _check_problems(problems: object) -> None:
     if isinstance(problems, Capture):
         raise InvalidInputError(
-            "problems is a Capture: say how tokens are drafted, as in "
-            "otlp.CaptureProblems(capture, n=4)"
+            "problems must be an iterable of otlp.Problem, got a Capture; pass "
+            "otlp.CaptureProblems(capture, n=4), with the number of drafts and other settings"
         )
     refused = InvalidInputError(
-        f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
-        "such as otlp.CaptureProblems(capture, n=4)"
+        "problems must be an iterable of otlp.Problem, such as otlp.CaptureProblems(capture, "
+        f"n=4), got {type(problems).__name__}"
     )
     if not isinstance(problems, Iterable) or isinstance(problems, str | bytes | Mapping):
         raise refused
     try:
         iter(problems)
-    except TypeError:  # an array without dimensions calls itself an iterable
+    except TypeError:  # A 0-dimensional array is an instance of Iterable, but not iterable.
         raise refused from None
 
 
@@ -198,7 +198,7 @@ def _in_chunks(
     jobs: int | None,
     executor: Executor | None,
 ) -> Iterator[Row]:
-    """Rows by chunks, in threads where compiled code solves what would be long on its way."""
+    """Solve in chunks; in threads if the solver releases the GIL and transfers would be slow."""
     some = problems
     if not isinstance(some, Sequence):
         remaining = iter(problems)
@@ -214,33 +214,33 @@ def _in_chunks(
     if threads or plans or not (isinstance(problems, RowProblems) and problems.by_reference):
         most = max(1, CHUNK_TOKENS // vocab_size)
     chunks = _Chunks(problems, chunk, most)
-    asked, given = tee(chunks)
+    submitted, pending = tee(chunks)
     solve = partial(_solve_chunk, solver=solver, plans=plans)
     prefer: Literal["threads", "processes"] = "threads" if threads else "processes"
-    results = in_order(solve, asked, jobs, executor=executor, prefer=prefer)
-    return _rows(zip(results, given, strict=True), chunks, solve)
+    results = in_order(solve, submitted, jobs, executor=executor, prefer=prefer)
+    return _rows(zip(results, pending, strict=True), chunks, solve)
 
 
 def _size_and_compiled(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
-    """V of the first problem, or 1, and whether compiled code solves it."""
+    """Return V of the first problem (1 if unknown), and whether its solver releases the GIL."""
     vocab_size = 1
     if isinstance(problems, CaptureProblems):
         vocab_size = problems.capture.vocab_size
-    with suppress(Exception):  # the row will say it
+    with suppress(Exception):  # The row will report the error.
         vocab_size = max(1, problems[0].vocab_size)
         solver = solver.resolve(problems[0])
     return vocab_size, solver.releases_gil
 
 
 def _with_places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], int]]:
-    """Each problem's sequence, and its place there: it is built when it is solved."""
+    """Yield the sequence and the index of each problem, which is built when it is solved."""
     if isinstance(problems, Sequence):
         return zip(repeat(problems), range(len(problems)))
     return (([problem], 0) for problem in problems)
 
 
 class _Chunks:
-    """Problems in chunks, of a size that adapts to the time that the last ones took."""
+    """Problems in chunks, whose size adapts to the time of the last chunk."""
 
     def __init__(self, problems: Iterable[Problem], fixed: int | None, most: int) -> None:
         self.problems, self.fixed, self.most = problems, fixed, most
@@ -259,13 +259,13 @@ class _Chunks:
                 yield chunk
 
     def adapt(self, rows: int, seconds: float) -> None:
-        """Set the size by the time that some rows took."""
+        """Set the chunk size from the time in seconds for a number of rows."""
         if self.fixed is None:
             self.size = max(1, min(self.most, int(CHUNK_SECONDS * rows / max(seconds, 1e-9))))
 
 
 def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
-    """The outcomes, and how long they took in seconds."""
+    """Return the outcomes and the total time in seconds."""
     start = perf_counter()
     outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
     return outcomes, perf_counter() - start
@@ -306,7 +306,7 @@ def _row(row: int, outcome: Outcome) -> Row:
 def _one_by_one(
     chunk: Sequence[Problem], error: TaskError, solve: Callable[[Sequence[Problem]], Solved]
 ) -> Iterator[Outcome]:
-    """Solve a chunk that a worker died of, to tell which row it was."""
+    """Solve the rows of a chunk whose worker died separately, to find the row that is the cause."""
     if len(chunk) == 1:
         yield error
         return

@@ -1,4 +1,4 @@
-"""The rows of a sweep as a table: a dictionary of columns, of which data frames are made."""
+"""Rows of a sweep as a dictionary of columns, for data frames."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ COLUMNS: dict[str, type] = {
     "load_seconds": float,
     "message": str,
 }
-"""Names of the columns, and the types of what is in them."""
+"""Names and types of the columns."""
 
 MISSING = {int: None, float: math.nan, str: ""}
 
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    """Collect the certificates of many rows, column by column; plans are let go.
+    """Collect the certificates of many rows in columns; plans are not kept.
 
-    Other libraries make frames of it: ``pandas.DataFrame(columns(rows))``, and so polars.
+    The result can be passed to ``pandas.DataFrame`` and ``polars.DataFrame``.
 
     Parameters
     ----------
     rows : iterable of Row
-        Such as ``otlp.solve_many(problems, plans=False)``.
+        Rows, such as ``otlp.solve_many(problems, plans=False)``.
 
     Returns
     -------
     dict of list
-        `COLUMNS`, one entry a row, in the order of the rows.  ``row``, ``status`` and
-        ``message`` say where and why an error was raised; what it left unknown is NaN in a column
-        of floats, "" in one of words, None in ``subset_size``.  ``plan_seconds`` are the
-        solver's, ``total_seconds`` include the certificate, and ``load_seconds``, of loading and
-        compiling, are in neither.
+        The columns `COLUMNS`, with one entry per row, in the order of the rows.  After an error,
+        ``row``, ``status`` and ``message`` describe the error; other entries are NaN in columns of
+        floats, "" in columns of text, and None in ``subset_size``.  ``plan_seconds`` is the time of
+        the solver, ``total_seconds`` includes the certificate, and ``load_seconds``, the time of
+        loading and compiling, is included in neither.
 
     Raises
     ------
     InvalidInputError
-        If these are no rows.
+        If `rows` is not an iterable of `Row`.
 
     Examples
     --------
@@ -65,18 +65,18 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     try:
         each = iter(rows)
     except TypeError:
-        raise _no_rows(rows) from None
+        raise _not_rows(rows) from None
     table: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for row in each:
-        known = _known(row)
+        known = _entries(row)
         for name, kind in COLUMNS.items():
             table[name].append(known.get(name, MISSING[kind]))
     return table
 
 
-def _known(row: Row) -> dict[str, Any]:
+def _entries(row: Row) -> dict[str, Any]:
     if not isinstance(row, Row):
-        raise _no_rows(row)
+        raise _not_rows(row)
     known = {"row": row.row, "status": row.status, "message": row.reason}
     solution = row.solution
     if solution is None:
@@ -96,7 +96,8 @@ def _known(row: Row) -> dict[str, Any]:
     }
 
 
-def _no_rows(found: object) -> InvalidInputError:
+def _not_rows(found: object) -> InvalidInputError:
     return InvalidInputError(
-        f"rows holds, or is, a {type(found).__name__}: pass what otlp.solve_many(problems) gives"
+        "rows must be an iterable of otlp.Row, such as otlp.solve_many(problems), got "
+        f"{type(found).__name__}"
     )

@@ -1,4 +1,4 @@
-"""Tasks in, results out: in order, a few at a time, here, in workers or in any executor."""
+"""Apply a function to tasks in parallel, with results in order and a bounded number in flight."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 WINDOW = 4
-"""Tasks in flight a worker: submitted, and their results not yet asked for."""
+"""Number of tasks in flight per worker: submitted, with results not yet consumed."""
 
 THREAD_WINDOW = 2
-"""The same of threads: nothing is pickled, and waiting tasks are in memory, not in the cache."""
+"""Number of tasks in flight per thread, lower because threads need no pickling."""
 
 MOST_JOBS = 1024
-"""Workers on one machine."""
+"""Maximum number of workers on one machine."""
 
 FIRST_RESULT_TIMEOUT = 120.0
-"""Seconds that an executor has for the first result, by which it is checked."""
+"""Seconds within which an executor must complete the first task, which checks the executor."""
 
 
 def in_order(
@@ -50,45 +50,47 @@ def in_order(
     executor: Executor | None = None,
     prefer: Literal["processes", "threads"] = "processes",
 ) -> Iterator[Result | TaskError]:
-    """Apply a function to tasks side by side.
+    """Apply a function to tasks in parallel.
 
     Parameters
     ----------
     function : callable
-        Of one task; must survive pickling, and give the same however often it runs.
+        Function of one task; must be picklable and return the same result if it is run again.
     tasks : iterable
-        Taken from as results are asked for, never more than a window ahead.
+        Tasks, consumed as results are consumed, at most one window ahead.
     jobs : int, optional
-        Workers on this machine, by default 1, which is this process itself.  Beside an executor:
-        how many workers it has, by default as many as this machine has cores.  A daemonic process
-        may start none, and does all itself, with a warning.
+        Number of workers on this machine, by default 1, which is this process.  With `executor`,
+        the number of workers of the executor, by default the number of cores of this machine.  A
+        daemonic process cannot start workers and runs all tasks itself, with a warning.
     executor : concurrent.futures.Executor, optional
-        Does the tasks in place of workers of our own, and is left running: processes, threads,
-        ``dask.distributed.Client(...).get_executor(pure=False)``, those of loky and mpi4py.
+        Executor to use instead of workers on this machine; it is not shut down.  Processes,
+        threads, ``dask.distributed.Client(...).get_executor(pure=False)``, loky and mpi4py
+        executors are supported.
     prefer : {"processes", "threads"}
-        The kind of workers, without an executor.
+        Type of the workers, without an executor.
 
     Yields
     ------
     Result or TaskError
-        One for each task, in the order of the tasks.  A `TaskError` stands for the task that a
-        worker died of; what was under way beside it is run again, one by one, in a process of
-        this machine.
+        One result per task, in the order of the tasks.  The result is a `TaskError` if the task
+        caused the death of its worker.  Other tasks in flight at that time are run again, one by
+        one, in a process on this machine.
 
     Raises
     ------
     InvalidInputError
-        If `jobs` is no whole number from 1 to 1,024, `executor` is none, or a task cannot be sent.
+        If `jobs` is not an integer from 1 to 1,024, `executor` is not an executor, or a task cannot
+        be sent.
     ExecutorError
-        If the executor does nothing in 120 s, has another version of otlp, was shut down, or ended
-        with a worker that it lost before all was done.
+        If the executor completes no task within 120 s, has another version of otlp, was shut down,
+        or lost a worker and accepts no more tasks.
     Exception
-        Whatever the function raises, at the place of its task.
+        Any exception of the function, raised at the position of its task.
 
     Notes
     -----
-    A generator that is closed or interrupted ends its workers; of an executor it cancels what has
-    not begun.
+    Closing or interrupting the generator ends its workers; in an executor it cancels tasks that
+    have not started.
     """
     if in_this_process(jobs, executor):
         return map(function, tasks)
@@ -99,8 +101,8 @@ def in_order(
         return _in_threads(function, tasks, jobs)
     if current_process().daemon:
         warnings.warn(
-            f"jobs is {jobs}, and this process is a daemonic one, such as a worker of a "
-            "DataLoader, of a pool or of Dask, which may start no others: all tasks are done here",
+            f"jobs is ignored, got {jobs}: a daemonic process, such as a worker of a DataLoader, "
+            "a pool or Dask, cannot start processes; all tasks are run in this process",
             stacklevel=2,
         )
         return map(function, tasks)
@@ -108,13 +110,13 @@ def in_order(
 
 
 def in_this_process(jobs: int | None = None, executor: Executor | None = None) -> bool:
-    """Whether `in_order` runs the tasks itself, one after the other; see there."""
+    """Return whether `in_order` runs the tasks in this process, sequentially."""
     if jobs is not None and whole_number(jobs, "jobs") > MOST_JOBS:
-        raise InvalidInputError(f"jobs is {jobs}: at most {MOST_JOBS:,} workers are started")
+        raise InvalidInputError(f"jobs must be at most {MOST_JOBS:,}, got {jobs}")
     if executor is not None and not isinstance(executor, Executor):
         raise InvalidInputError(
-            f"executor is a {type(executor).__name__}: it must be a concurrent.futures.Executor, "
-            "such as ProcessPoolExecutor(4), or what get_executor() of a Dask client returns"
+            "executor must be a concurrent.futures.Executor, such as ProcessPoolExecutor(4) or "
+            f"the result of get_executor() of a Dask client, got {type(executor).__name__}"
         )
     return executor is None and (jobs or 1) == 1
 
@@ -152,9 +154,9 @@ def _in_executor(
         yield from one_by_one(function, waiting)
         for _ in remaining:
             raise ExecutorError(
-                f"the executor lost a worker and takes no more ({_first_sentence(error)}): go on "
-                "with a new one, or with jobs, which starts workers again; a journal keeps what is "
-                "done"
+                f"the executor lost a worker and accepts no more tasks ({_first_sentence(error)}); "
+                "continue with a new executor, or with jobs, which restarts workers; a journal "
+                "keeps finished rows"
             ) from error
 
 
@@ -165,7 +167,7 @@ def _in_window(
     waiting: deque[Task],
     window: int,
 ) -> Iterator[Result | TaskError]:
-    """Results in order, a sliding window ahead; `waiting` has the tasks that are in flight."""
+    """Yield results in order, with a sliding window of tasks in flight, kept in `waiting`."""
     futures: deque[Future[Result]] = deque()
     try:
         for task in remaining:
@@ -183,7 +185,7 @@ def _in_window(
 def _first_result(
     futures: deque[Future[Result]], waiting: deque[Task], function: Callable[[Task], Result]
 ) -> Iterator[Result | TaskError]:
-    """The result of the first task; where workers of a cluster died of it, it is retried here."""
+    """Yield the result of the first task; if it killed workers of a cluster, retry it here."""
     try:
         result = futures.popleft().result()
     except BrokenExecutor:
@@ -192,8 +194,8 @@ def _first_result(
         yield from one_by_one(function, [waiting.popleft()])
     except CancelledError as error:
         raise ExecutorError(
-            "the executor was shut down with tasks to do: go on with a new one; a journal keeps "
-            "what is done"
+            "the executor was shut down before all tasks were done; continue with a new executor; "
+            "a journal keeps finished rows"
         ) from error
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         _check_pickles(function, waiting[0], error)
@@ -208,14 +210,14 @@ def _submitted(
 ) -> Future[Result]:
     try:
         if isinstance(executor, ProcessPoolExecutor):
-            # a worker of it dies of a task that it cannot read, and says nothing
+            # A worker that cannot unpickle a task dies without a message.
             return executor.submit(_unpickle_and_run, pickle.dumps((function, task)))
         return executor.submit(function, task)
     except BrokenExecutor:
         raise
     except RuntimeError as error:
         raise ExecutorError(
-            f"the executor takes no task ({_first_sentence(error)}): give one that runs"
+            f"the executor accepts no task ({_first_sentence(error)}); pass a running executor"
         ) from error
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         _check_pickles(function, task, error)
@@ -223,36 +225,36 @@ def _submitted(
 
 
 def _unpickle_and_run(content: bytes) -> Any:
-    """In a worker: run a pickled task, or say why it cannot be unpickled there."""
+    """Run a pickled task in a worker, or raise InvalidInputError if it cannot be unpickled."""
     try:
         function, task = pickle.loads(content)
     except Exception as error:
         raise InvalidInputError(
-            f"a task cannot be read in another process ({type(error).__name__}: {error}): what is "
-            "defined in a notebook, or in the guarded part of a script, must stand in a module "
-            "that it imports; or leave jobs out"
+            f"a task cannot be read in another process ({type(error).__name__}: {error}); move "
+            "definitions from a notebook, or from the guarded part of a script, to a module, and "
+            "import them; or leave jobs out"
         ) from error
     return function(task)
 
 
 def _check_pickles(function: Any, task: Any, found: Exception) -> None:
-    """Tell an error of the function from that of a task that cannot be sent."""
+    """Raise InvalidInputError if the task cannot be pickled; otherwise the function failed."""
     try:
         pickle.dumps((function, task))
     except Exception as error:
         raise InvalidInputError(
-            f"a task cannot be sent to another process ({error}): make it of what modules define, "
-            "or give a ThreadPoolExecutor"
+            f"a task cannot be sent to another process ({error}); use only objects defined in "
+            "modules, or pass a ThreadPoolExecutor"
         ) from found
 
 
 def _check_executor(executor: Executor) -> None:
-    """Check that an executor runs a task, and has this version of otlp.
+    """Check that an executor runs a task and has the same version of otlp.
 
     Raises
     ------
     ExecutorError
-        If not.
+        If the executor does not run a task, or has another version.
     """
     here = version("otlp")
     try:
@@ -261,38 +263,38 @@ def _check_executor(executor: Executor) -> None:
     except TimeoutError:
         future.cancel()
         raise ExecutorError(
-            f"the executor has done nothing in {FIRST_RESULT_TIMEOUT:g} s: start workers for it, "
-            "or wait until they are free"
+            f"the executor has completed no task in {FIRST_RESULT_TIMEOUT:g} s; start workers, or "
+            "wait until workers are free"
         ) from None
     except BrokenExecutor as error:
         raise ExecutorError(
-            f"the executor is broken, or its workers die at once ({_first_sentence(error)}): give "
-            'a new one; a script needs `if __name__ == "__main__":` around the call'
+            f"the executor is broken, or its workers die at once ({_first_sentence(error)}); pass "
+            'a new executor; a script needs `if __name__ == "__main__":` around the call'
         ) from error
     except (CancelledError, ImportError) as error:
         raise ExecutorError(
-            f"the executor cannot run otlp ({type(error).__name__} {error}): install otlp {here} "
-            "where its workers are, and give one that runs"
+            f"the executor cannot run otlp ({type(error).__name__} {error}); install otlp {here} "
+            "for its workers, and pass a running executor"
         ) from error
     if there != here:
         raise ExecutorError(
-            f"the executor's workers have otlp {there}, and this is {here}: install the same "
-            "on every machine"
+            f"the workers of the executor must have otlp {here}, got {there}; install the same "
+            "version on every machine"
         )
 
 
 def one_by_one(
     function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Result | TaskError]:
-    """Retry tasks that a worker died of in isolation, to tell which it was; see `in_order`.
+    """Retry tasks in isolation after a worker died, to find the task that is the cause.
 
-    In a process of this machine beside this one, wherever the others are run; a daemonic process
-    may start none, and gives a `TaskError` for each.
+    The tasks are run in another process on this machine, also if an executor is used.  A daemonic
+    process cannot start processes and yields a `TaskError` for each task.
     """
     waiting = deque(tasks)
     if current_process().daemon:
         for _ in waiting:
-            yield TaskError("its worker died, and a daemonic process starts no other to try again")
+            yield TaskError("its worker died, and a daemonic process cannot start another")
         return
     while waiting:
         done = 0
@@ -306,17 +308,17 @@ def one_by_one(
                     yield result
         except BrokenExecutor as error:
             reason = _first_sentence(error)
-        # what was done before in that process may have been the cause
+        # If the process had run other tasks before, they may be the cause, so retry in a new one.
         if reason and not done:
             waiting.popleft()
-            yield TaskError(f"its worker died of it ({reason})")
+            yield TaskError(f"its worker died running it ({reason})")
 
 
 def _lost_worker_errors() -> tuple[type[Exception], ...]:
-    """Errors that an executor which outlives its workers may raise after a worker has died."""
+    """Return the errors that an executor may raise if it survives the death of a worker."""
     distributed = modules.get("distributed")
-    # Dask's executor raises TypeError if a worker dies between its result and the status of it.
-    # A TypeError of the function itself is raised again by the retry.
+    # The executor of Dask raises TypeError if a worker dies after its result but before the status
+    # of the result.  A TypeError of the function is raised again by the retry.
     return () if distributed is None else (distributed.KilledWorker, TypeError)
 
 
@@ -325,9 +327,9 @@ def _first_sentence(error: Exception) -> str:
 
 
 class _RecordingContext(SpawnContext):
-    """Spawns processes and records them: shutting an executor down does not stop a busy worker.
+    """A context that records spawned processes, because shutdown does not stop busy workers.
 
-    Not forked ones: locks that other threads hold, such as those of engines, stay held in a child.
+    Processes are not forked, since a lock held by another thread would stay locked in the child.
     """
 
     def __init__(self) -> None:
@@ -335,14 +337,14 @@ class _RecordingContext(SpawnContext):
         self.started: list[SpawnProcess] = []
 
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
-        """Make a process."""
+        """Create and record a process."""
         self.started.append(SpawnProcess(*args, **kwargs))
         return self.started[-1]
 
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
-    """Processes that nothing ran in before; they end with the block, or with this process."""
+    """Context manager for an executor of new processes; they end with the block or this process."""
     context = _RecordingContext()
     executor = ProcessPoolExecutor(workers, context, _end_with_parent)
     try:

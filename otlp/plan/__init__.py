@@ -1,6 +1,6 @@
-"""Plans: verification rules, as laws of the verified token given the drafted tuple.
+"""Plans: verification rules, as distributions of the verified token given the drafted tuple.
 
-One file a representation.  `Plan` is what they have in common.
+One file per representation; `Plan` is the common base class.
 """
 
 from otlp.plan.lifted import LiftedPlan

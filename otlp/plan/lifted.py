@@ -1,4 +1,4 @@
-"""A plan of a problem over fewer tokens, read as a plan of the problem it came from."""
+"""Plan of a problem that was restricted to fewer tokens, as a plan of the original problem."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class LiftedPlan(Plan):
     problem : Problem
         The original problem over V tokens.
     plan : Plan
-        A plan of the restricted problem, where token j stands for ``tokens[j]``, and token
-        ``len(tokens)``, if there is one, for all tokens that are never drafted.
+        A plan of the restricted problem, where token j represents ``tokens[j]``, and the optional
+        token ``len(tokens)`` represents all tokens that are never drafted.
     tokens : ndarray, shape (k,), int64
         The kept tokens, ascending.
     outside : ndarray, shape (V,)
-        The target on the tokens that are never drafted, normalised; zero if it has no mass there.
+        Target on the tokens that are never drafted, normalised; zero if the target has no mass
+        there.
 
     Examples
     --------
@@ -47,7 +48,7 @@ class LiftedPlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional of the plan; see `Plan.conditional`."""
+        """Return the distribution of the verified token; see `Plan.conditional`."""
         return self._lift(self.plan.conditional(self._rename(draft_tokens)))
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
@@ -67,7 +68,7 @@ class LiftedPlan(Plan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output of the restricted plan, spread over the original tokens."""
+        """Return acceptance and output of the restricted plan on the original tokens."""
         small = self.plan.marginals()
         accepted, output = self._lift(small.acceptance), self._lift(small.output)
         return replace(small, acceptance=accepted, output=output)

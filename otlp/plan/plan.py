@@ -1,4 +1,4 @@
-"""What every plan answers: conditionals, samples, and its own exact marginals."""
+"""Base class of plans: conditional distributions, samples, and exact marginals."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 MISS = 1e-6
-"""Probability that the interval of an estimated acceptance misses the true one, at most."""
+"""Maximum probability that the interval of an estimated acceptance misses the true acceptance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Marginals:
-    """What a plan does on average over the drafts, computed from the plan alone.
+    """Averages of a plan over the drafts, computed from the plan only.
 
     Attributes
     ----------
     acceptance : ndarray, shape (V,)
         Probability that the verified token is i and was drafted.
     output : ndarray, shape (V,)
-        Distribution of the verified token; the target, if the plan is lossless.
+        Distribution of the verified token; equal to the target if the plan is lossless.
     method : str
-        How both were obtained, in words ("enumerated", "closed form", "bound").
+        Method of computation ("enumerated", "closed form", "bound").
     slack : float
-        What the L1 error of `output` may be larger by than it shows, if `method` is a bound.
+        Maximum amount by which the L1 error of `output` is underestimated, if `method` is a bound.
     interval : tuple of float, or None
-        Where the acceptance is estimated: ends of an interval that misses its true sum with
-        probability `MISS` at most.  None where it is no estimate.
+        Interval for the total acceptance if the acceptance is estimated; misses the true value with
+        probability at most `MISS`.  None if the acceptance is not an estimate.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Plan(ABC):
     Attributes
     ----------
     problem : Problem
-        The problem that the plan is for.
+        The problem that the plan solves.
 
     Examples
     --------
@@ -82,17 +82,17 @@ class Plan(ABC):
         self.problem = problem
 
     def __repr__(self) -> str:
-        """Say which kind of plan it is, and of what problem."""
+        """Return the class of the plan and its problem."""
         return f"<{type(self).__name__} of {self.problem!r}>"
 
     def _repr_html_(self) -> str:
         drafts = {"V": f"{self.problem.vocab_size:,}", "drafts": repr(self.problem.drafts)}
-        asked = {"ask it": "conditional, sample, sample_many, accepted, marginals, table"}
-        return html_table(type(self).__name__, drafts | asked)
+        methods = {"methods": "conditional, sample, sample_many, accepted, marginals, table"}
+        return html_table(type(self).__name__, drafts | methods)
 
     @abstractmethod
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional of the plan: the distribution of the verified token given the drafted tuple.
+        """Return the distribution of the verified token given the drafted tuple.
 
         Parameters
         ----------
@@ -111,24 +111,25 @@ class Plan(ABC):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution of this plan, from the plan's own numbers.
+        """Return acceptance and output distribution of this plan, from the plan's own numbers.
 
-        Enumerated in a `table` here, O(m V) for m tuples; plans that know better override it.
+        The default enumerates a `table`, O(m V) for m tuples; plans with a faster method override
+        it.
 
         Raises
         ------
         SizeLimitError
-            If the tuples are too many to list.
+            If there are too many tuples to list.
         """
         return enumerated_marginals(*self.table())
 
     def table(self, memory_limit: int = MEMORY_LIMIT) -> tuple[DraftTuples, FloatArray]:
-        """Write the plan out: all tuples, and the conditional distribution of each.
+        """Return all tuples, and the conditional distribution of each.
 
         Parameters
         ----------
         memory_limit : int
-            Bytes that the list of tuples, and the array, may need each.
+            Maximum size of the list of tuples, and of the array, in bytes.
 
         Returns
         -------
@@ -137,13 +138,13 @@ class Plan(ABC):
             probabilities ``tuples.mass``, shape (m,).
         conditionals : ndarray, shape (m, V)
             Row j is ``conditional(tuples.tokens[j])``, so ``tuples.mass @ conditionals`` is the
-            output distribution, and ``tuples.mass[:, None] * conditionals`` the joint one, pi of
-            Eq. 1 of Global Resolution.
+            output distribution, and ``tuples.mass[:, None] * conditionals`` the joint
+            distribution, pi of Eq. 1 of Global Resolution.
 
         Raises
         ------
         SizeLimitError
-            If either would need more; `sparse_table` may fit where this does not.
+            If either would exceed the limit; `sparse_table` may then still fit.
 
         Examples
         --------
@@ -163,12 +164,12 @@ class Plan(ABC):
         return tuples, conditionals
 
     def sparse_table(self, memory_limit: int = MEMORY_LIMIT) -> tuple[DraftTuples, csr_array]:
-        """Write the plan out as `table` does, in a sparse array of the positive probabilities.
+        """Return the `table` of the plan with a sparse array of the positive probabilities.
 
         Parameters
         ----------
         memory_limit : int
-            Bytes that the list of tuples, and the array, may need each.
+            Maximum size of the list of tuples, and of the array, in bytes.
 
         Returns
         -------
@@ -178,7 +179,7 @@ class Plan(ABC):
         Raises
         ------
         SizeLimitError
-            Once either needs more; the array takes 12 bytes for each positive probability.
+            If either exceeds the limit; the array needs 12 bytes per positive probability.
         """
         from scipy.sparse import csr_array
 
@@ -196,12 +197,12 @@ class Plan(ABC):
         return tuples, csr_array(arrays, shape=shape)
 
     def finished(self) -> Plan:
-        """Return this plan with nothing left to be solved when a tuple needs it.
+        """Return this plan with everything solved that would be solved on demand for a tuple.
 
         Raises
         ------
         SolveError
-            If that finds no plan, which would else be found out at some tuple.
+            If no plan is found; without this call the error would occur at some tuple.
         """
         return self
 
@@ -211,14 +212,14 @@ class Plan(ABC):
         return int(invert_cdf(np.cumsum(self.conditional(draft_tokens)), rng.random()))
 
     def sample_many(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> IntArray:
-        """Draw the verified tokens of many drafted tuples, each as `sample` would.
+        """Draw the verified tokens of many drafted tuples, each with the law of `sample`.
 
         Parameters
         ----------
         draft_tokens : array_like of int, shape (m, n)
-            One drafted tuple a row, such as ``drafts.sample(rng, m)``; m may be 0.
+            One drafted tuple per row, such as ``drafts.sample(rng, m)``; m may be 0.
         rng : numpy.random.Generator
-            Its numbers are used in another order than m calls of `sample` would.
+            Random generator; its numbers are used in a different order than in m calls of `sample`.
 
         Returns
         -------
@@ -228,12 +229,13 @@ class Plan(ABC):
         Raises
         ------
         InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
-            As `sample`, for the first row that cannot be drafted, before any number is drawn.
+            As in `sample`, for the first row that cannot be drafted, before any number is drawn.
 
         Notes
         -----
-        Here one `conditional` and one running sum for each distinct tuple, and O(log V) for each
-        row; plans that know better override `_draw`.  Memory is a few times that of the rows.
+        The default computes one `conditional` and one running sum for each distinct tuple, and
+        needs O(log V) for each row; plans with a faster method override `_draw`.  Memory is a few
+        times that of the rows.
 
         Examples
         --------
@@ -257,7 +259,7 @@ class Plan(ABC):
         return verified
 
     def accepted(self, token: int, draft_tokens: npt.ArrayLike) -> bool:
-        """Whether the verified token is one of the drafted ones."""
+        """Return whether the verified token is one of the drafted tokens."""
         return whole_number(token, "token", 0) in self._check(draft_tokens).tolist()
 
     def _check(self, draft_tokens: npt.ArrayLike) -> IntArray:
@@ -265,7 +267,7 @@ class Plan(ABC):
 
 
 def enumerated_marginals(tuples: DraftTuples, conditionals: FloatArray) -> Marginals:
-    """Sum over all tuples.
+    """Return marginals from the conditionals of all tuples.
 
     Parameters
     ----------
@@ -276,8 +278,8 @@ def enumerated_marginals(tuples: DraftTuples, conditionals: FloatArray) -> Margi
     Returns
     -------
     Marginals
-        The slack is what negative entries and sums other than one amount to: what is sampled
-        then follows no conditional.  O(m V).
+        The slack is the total mass of negative entries and of sums different from one; samples then
+        do not follow the conditionals.  O(m V).
     """
     joint = conditionals * tuples.mass[:, None]
     drafted = np.zeros(joint.shape, dtype=bool)
@@ -293,12 +295,12 @@ def enumerated_marginals(tuples: DraftTuples, conditionals: FloatArray) -> Margi
 def first_accepted(
     tokens: IntArray, coins: FloatArray, residual: FloatArray, rng: np.random.Generator
 ) -> IntArray:
-    """Draw the first token of each tuple that its coin accepts, or else a replacement.
+    """Draw the first accepted token of each tuple, or a replacement if no token is accepted.
 
     Parameters
     ----------
     tokens, coins : ndarray, shape (m, n)
-        The drafted tokens, and the probability that each is accepted once its turn comes.
+        The drafted tokens, and the probability that each is accepted if all earlier ones are not.
     residual : ndarray, shape (V,)
         The distribution of the replacement.
 
@@ -315,7 +317,7 @@ def first_accepted(
 
 @own_float_errors
 def residual_distribution(target: FloatArray, acceptance: FloatArray | float) -> FloatArray:
-    """Distribution of what replaces a rejected draft: what acceptance leaves of the target.
+    """Return the distribution of the replacement of a rejected draft.
 
     Parameters
     ----------
@@ -325,8 +327,8 @@ def residual_distribution(target: FloatArray, acceptance: FloatArray | float) ->
     Returns
     -------
     ndarray, shape (V,)
-        (p - acceptance)^+ normalised; p itself where nothing is left, since it is then drawn
-        from with probability zero but for rounding.
+        (p - acceptance)^+ normalised; p itself if nothing is left, which is then drawn from with
+        probability zero up to rounding.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A plan that selects one drafted token and then runs single-draft speculative sampling on it."""
+"""Plan that selects one drafted token and verifies it by single-draft speculative sampling."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
 
 BLOCK = 2**16
-"""Tuples that are verified together."""
+"""Number of tuples verified together."""
 
 LEAST = 5e-324
-"""The least positive number: zero divided by it is zero."""
+"""Least positive number, a divisor instead of zero: zero divided by it is zero."""
 
 
 class SelectionPlan(Plan):
     """Select a drafted token i, accept it with probability min(1, p_i / y_i), else replace it.
 
     y is the distribution of the selected token.  The replacement follows (p - y)^+, normalised, so
-    the output is p whatever y is, and the acceptance is sum_i min(p_i, y_i).
+    the output is p for any y, and the acceptance is sum_i min(p_i, y_i).
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class SelectionPlan(Plan):
         self.selection_distribution = selection_distribution
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out of a pickle what is computed again when it is asked for."""
+        """Return the state for pickling, without cached properties."""
         kind = type(self)
         return {
             name: value
@@ -71,18 +71,18 @@ class SelectionPlan(Plan):
 
     @abstractmethod
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """Distribution of the selected token given a valid tuple: distinct tokens, and masses."""
+        """Return the distribution of the selected token given a valid tuple: tokens and masses."""
 
     @abstractmethod
     def realised_selection_distribution(self) -> FloatArray:
-        """Distribution of the selected token as the selection really produces it, shape (V,).
+        """Return the distribution of the token that the selection actually produces, shape (V,).
 
         Computed from the numbers that `select_many` uses, not from `selection_distribution`.
         """
 
     @property
     def accept(self) -> FloatArray:
-        """Probability of accepting token i once selected, shape (V,); 0 where p and y are."""
+        """Probability of accepting token i once selected, shape (V,); 0 if p_i and y_i are 0."""
         return self._single_draft[0]
 
     @property
@@ -95,7 +95,7 @@ class SelectionPlan(Plan):
         target = self.problem.target
         accept, left = acceptance_and_residual(target, self.selection_distribution)
         total = float(left.sum())
-        if total <= 0.0:  # then it is drawn from with probability zero but for rounding
+        if total <= 0.0:  # a replacement is then drawn with probability zero up to rounding
             return accept, target
         left /= total
         return accept, left
@@ -106,7 +106,7 @@ class SelectionPlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution; see `Plan.conditional`."""
+        """Return the distribution of the verified token; see `Plan.conditional`."""
         tokens, masses = self.selection(self._check(draft_tokens))
         accepted = masses * self.accept[tokens]
         result = self.residual * max(0.0, 1.0 - float(accepted.sum()))
@@ -122,7 +122,7 @@ class SelectionPlan(Plan):
         return int(invert_cdf(self._residual_cumulative, rng.random()))
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """See `Plan._draw`; block by block, for the memory of the random numbers."""
+        """See `Plan._draw`; works in blocks to limit the memory for random numbers."""
         verified = np.empty(len(tokens), dtype=np.int64)
         for begin in range(0, len(tokens), BLOCK):
             block = verified[begin : begin + BLOCK]
@@ -133,7 +133,7 @@ class SelectionPlan(Plan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution, from the selection as it really is; O(V)."""
+        """Return acceptance and output distribution of the realised selection; O(V)."""
         accept, residual = self._single_draft
         accepted = self.realised_selection_distribution() * accept
         output = residual * max(0.0, 1.0 - float(accepted.sum()))
@@ -141,9 +141,9 @@ class SelectionPlan(Plan):
         return Marginals(accepted, output, "closed form")
 
     def _with_drafted_replacements(self, sets: TokenSets, rejected: FloatArray) -> Marginals:
-        """Marginals that count replacements which were drafted.
+        """Return marginals in which replacements that were drafted count as accepted.
 
-        `rejected` is the probability of a replacement given each of all sets of drafted tokens.
+        `rejected` is the probability of a replacement given each set of drafted tokens.
         """
         selected = SelectionPlan.marginals(self)
         mass = rejected * sets.mass
@@ -154,7 +154,7 @@ class SelectionPlan(Plan):
 
 @compiled(error_model="numpy")
 def acceptance_and_residual(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Acceptance probability min(1, p / y), 0 where both are 0, and residual (p - y)^+."""
+    """Return acceptance probability min(1, p / y), 0 if both are 0, and residual (p - y)^+."""
     accept, left = np.empty(target.size), np.empty(target.size)
     for i in range(target.size):
         p, y = target[i], law[i]

@@ -1,4 +1,4 @@
-"""A plan that depends on the set of distinct drafted tokens only."""
+"""Plan that depends only on the set of distinct drafted tokens."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class SetPlan(Plan):
     """Accept token i of set A with probability flow(i, A) / mass(A), else draw a replacement.
 
     This is the lifting of a relaxed solution S to a plan (Global Resolution, Eq. 3), for S
-    merged over the tuples with the same set of distinct tokens.  The flow is first made
-    feasible: negative entries become zero, sets that give more than their mass and then tokens
-    that take more than is wanted are scaled down.  What is left of both goes to the replacement,
-    so the output is what is wanted, whatever the flow.  A set that is not listed, of a mass that
-    underflows, gets a replacement.
+    merged over the tuples with the same set of distinct tokens.  The flow is first made feasible:
+    negative entries become zero, then sets with more flow than their mass and tokens with more flow
+    than `wanted` are scaled down.  The rest is assigned to the replacement, so the output is
+    `wanted` for any flow.  A set that is not listed, because its mass underflows, always draws a
+    replacement.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ class SetPlan(Plan):
     flow : ndarray, shape (nnz,)
         S(i, A) for each member i of each set A, in the order of ``sets.members``.
     wanted : ndarray, shape (V,), optional
-        What the sets have to put out, if they are some of the tuples alone, merged by those of
-        their tokens that are in any set; sums to their mass.  By default the target.
+        Output of the plan, default the target.  If the sets cover only some tuples, merged by their
+        tokens that are in any set, `wanted` sums to the mass of these tuples.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class SetPlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution, by look-up; see `Plan.conditional`."""
+        """Look up the distribution of the verified token; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         found = self.sets.find(tokens[self.listed[tokens]])
         if found < 0:
@@ -77,7 +77,7 @@ class SetPlan(Plan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution, summed over all sets; O(nnz + V)."""
+        """Return acceptance and output distribution, summed over all sets; O(nnz + V)."""
         sets, size = self.sets, self.problem.vocab_size
         rows = sets.rows
         accepted = sum_by(sets.members, self.share * sets.mass[rows], size)

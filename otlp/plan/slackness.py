@@ -1,8 +1,8 @@
-"""A plan in two systems: one for the tuples that stay in H*, one for those that leave it.
+"""Plan in two systems: one for the tuples inside H*, one for the tuples that leave H*.
 
 By complementary slackness (Global Resolution, Theorem 5.1) a tuple inside H* accepts tokens of
-H* only, and one that leaves it accepts tokens outside H* only.  Each system has masses of its own
-to put out, which add up to the target, and a tuple needs its own system alone.
+H* only, and a tuple that leaves H* accepts tokens outside H* only.  The outputs of the systems add
+up to the target, and the conditional of a tuple depends on its own system only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class SlacknessPlan(Plan):
     subset : ndarray of bool, shape (V,)
         H*.
     outer, inner : Plan
-        Of the tuples that leave H*, and of those inside it: each answers for its own tuples only,
-        and its marginals sum to their probability.
+        Plans of the tuples that leave H*, and of the tuples inside H*.  Each is defined for its own
+        tuples only, and its marginals sum to their probability.
     """
 
     def __init__(self, problem: Problem, subset: Mask, outer: Plan, inner: Plan) -> None:
@@ -34,14 +34,14 @@ class SlacknessPlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution, from the tuple's own system; see `Plan.conditional`."""
+        """Return the conditional of the tuple's own system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         system = self.inner if self.subset[tokens].all() else self.outer
         return system.conditional(tokens)
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Sum over both systems."""
+        """Return the sums of the marginals of both systems."""
         outer, inner = self.outer.marginals(), self.inner.marginals()
         return Marginals(
             outer.acceptance + inner.acceptance,

@@ -1,4 +1,4 @@
-"""A plan written out tuple by tuple: for small problems and for reference."""
+"""Plan as a table of conditionals, for small problems and for reference."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from otlp.problem import Problem
 class TablePlan(Plan):
     """One conditional distribution for each tuple.
 
-    A tuple of a probability that underflows is not listed, and is verified by the target itself.
+    A tuple whose probability underflows is not listed; its conditional is the target.
 
     Parameters
     ----------
     problem : Problem
     tuples : DraftTuples
-        The tuples of positive probability, m of them.
+        The m tuples of positive probability.
     conditionals : ndarray, shape (m, V)
         Row j is the distribution of the verified token given tuple j; nonnegative, sums to one.
 
@@ -42,12 +42,12 @@ class TablePlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution, by look-up; see `Plan.conditional`."""
+        """Look up the distribution of the verified token; see `Plan.conditional`."""
         found = self.tuples.find(self._check(draft_tokens))
         result = self.problem.target if found < 0 else self.conditionals[found]
         return result.copy()
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution, summed over all tuples; O(m V)."""
+        """Return acceptance and output distribution, summed over all tuples; O(m V)."""
         return enumerated_marginals(self.tuples, self.conditionals)

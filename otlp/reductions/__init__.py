@@ -1,12 +1,12 @@
-"""Reductions: from a problem to a smaller or simpler one, and back.  One file a reduction.
+"""Reductions from a problem to a smaller or simpler problem, and back; one file per reduction.
 
-Each has ``apply(problem) -> (result, inverse)`` and ``invert(answer, inverse)``, both pure, where
-an answer is a pair: a plan or a flow, and the proof of its optimality.  A `Chain` of reductions is
-a reduction.  Docstrings say source, result, what survives and the cost.
+Each reduction has ``apply(problem) -> (result, inverse)`` and ``invert(answer, inverse)``, both
+pure functions.  An answer is a pair: a plan or a flow, and the proof of its optimality.  A `Chain`
+of reductions is a reduction.  Docstrings state source, result, what survives, and cost.
 """
 
 if __name__ != "otlp.reductions":
-    raise ImportError(f"import otlp.reductions, not {__name__}: its classes would be others")
+    raise ImportError(f"import otlp.reductions, not {__name__}, whose classes would be copies")
 
 from otlp.reductions.canonical_decomposition import CanonicalDecomposition
 from otlp.reductions.chain import Chain

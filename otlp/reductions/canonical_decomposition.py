@@ -13,40 +13,43 @@ from otlp.plan import Plan, SelectionPlan
 class CanonicalDecomposition(SelectionPlan):
     """A plan in two steps (Khisti et al. 2025; Global Resolution, Theorem 4.1 and Appendix B).
 
-    First one drafted token i is selected by importance weights beta(i | tuple); then the selected
-    token, whose law is p^I, is verified as a single draft: accepted with probability
-    min(1, p_i / p^I_i), else replaced from (p - p^I)^+, normalised.  The acceptance,
-    sum_i min(p_i, p^I_i), is the objective of the paper's Theorem B.1.
+    The first step selects a drafted token i with importance weights beta(i | tuple); the selected
+    token has the distribution p^I.  The second step verifies it as a single draft: the token is
+    accepted with probability min(1, p_i / p^I_i), and otherwise replaced by a draw from
+    (p - p^I)^+, normalised.  The acceptance, sum_i min(p_i, p^I_i), is the objective of the
+    paper's Theorem B.1.
 
     Parameters
     ----------
     plan : Plan
-        S(i, tuple) is the mass that it verifies as i, for i in the tuple: the weights are S
-        normalised in each tuple, and uniform over the tuple's distinct tokens where S is 0.
+        Plan to decompose.  S(i, tuple) is the mass that the plan verifies as i, for i in the tuple.
+        The weights are S normalised in each tuple, and uniform over the distinct tokens of tuples
+        with S = 0.
     memory_limit : int
-        Bytes that the list of tuples may need.
+        Maximum size of the list of tuples, in bytes.
 
     Attributes
     ----------
     tuples : DraftTuples
         The m tuples of positive probability.
     weights : ndarray, shape (m, n)
-        beta, place by place; a token that a tuple has twice has half of its weight at each.
+        beta at each place of a tuple; a token that occurs twice has half of its weight at each
+        place.
     selection_distribution : ndarray, shape (V,)
         p^I.
     accept, residual : ndarray, shape (V,)
-        The second step.
+        Acceptance probability and residual distribution of the second step.
 
     Raises
     ------
     SizeLimitError
-        If the tuples are too many to list.
+        If there are too many tuples to list.
 
     Notes
     -----
-    O(m V), for a conditional a tuple.  p^I_i is at least what a lossless plan accepts of i, and
-    that is at most p_i: so the acceptance is no less than the plan's, and equal where that is
-    optimal.
+    O(m V), for one conditional per tuple.  A lossless plan accepts a mass of token i that is at
+    most p^I_i and at most p_i.  The acceptance is therefore at least that of the plan, and equal to
+    it if the plan is optimal.
 
     Examples
     --------
@@ -67,7 +70,7 @@ class CanonicalDecomposition(SelectionPlan):
         tokens = self.tuples.tokens
         times = (tokens[:, :, None] == tokens[:, None, :]).sum(axis=2)
         verified = np.array([plan.conditional(row)[row] for row in tokens])
-        # S / sum S as shares of the tuple's mass, which may be subnormal
+        # Use shares of the tuple's mass for S / sum S, since the mass may be subnormal.
         shares = np.maximum(verified, 0.0) / times
         sums = shares.sum(axis=1, keepdims=True)
         uniform = 1.0 / times / (1.0 / times).sum(axis=1, keepdims=True)
@@ -77,12 +80,12 @@ class CanonicalDecomposition(SelectionPlan):
         super().__init__(plan.problem, law)
 
     def _weights_of(self, draft_tokens: IntArray) -> FloatArray:
-        """Weights of the places of a tuple; even ones where its probability underflowed."""
+        """Return the weights of the places of a tuple; equal if its probability underflowed."""
         found = self.tuples.find(draft_tokens)
         return self.weights[found] if found >= 0 else np.full(self.problem.n, 1 / self.problem.n)
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw a place of each tuple by its weights."""
+        """Draw a token of each tuple with the weights of its places."""
         cumulative = np.cumsum([self._weights_of(row) for row in tokens], axis=1)
         drawn = rng.random((len(tokens), 1)) * cumulative[:, -1:]
         places = (drawn >= cumulative).sum(axis=1)
@@ -90,10 +93,10 @@ class CanonicalDecomposition(SelectionPlan):
         return np.take_along_axis(tokens, chosen, axis=1)[:, 0]
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """beta(. | tuple): its distinct tokens, and their weights."""
+        """Return beta(. | tuple): the distinct tokens of the tuple, and their weights."""
         tokens, places = np.unique(np.asarray(draft_tokens), return_inverse=True)
         return tokens, sum_by(places, self._weights_of(np.asarray(draft_tokens)), tokens.size)
 
     def realised_selection_distribution(self) -> FloatArray:
-        """p^I as the weights give it."""
+        """Return p^I as computed from the weights."""
         return self.selection_distribution

@@ -1,4 +1,4 @@
-"""A chain of reductions is a reduction."""
+"""Chain of reductions, which is a reduction itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from otlp.reductions.reduction import PrimalDual, Reduction
 
 
 class Chain(Reduction[Any, Any, tuple[Any, ...]]):
-    """Apply reductions one after the other, and go back in the opposite order.
+    """Apply reductions one after the other, and invert them in the opposite order.
 
-    Source: what the first reduction takes.
-    Result: what the last one gives.
-    Survives: what survives all of them.
-    Cost: the sum of theirs.
+    Source: the source of the first reduction.
+    Result: the result of the last reduction.
+    Survives: whatever survives all reductions.
+    Cost: the sum of the costs of the reductions.
 
     Parameters
     ----------
     *reductions : Reduction
-        Each takes what the one before it gives; of a chain its own reductions.
+        Reductions in order; each must accept the result of the one before.  A chain is replaced by
+        its reductions.
 
     Examples
     --------
@@ -37,15 +38,15 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
 
     def __init__(self, *reductions: Reduction[Any, Any, Any]) -> None:
         self.reductions: tuple[Reduction[Any, Any, Any], ...] = ()
-        for one in reductions:
-            is_a(one, Reduction, "a link of the chain")
-            self.reductions += one.reductions if isinstance(one, Chain) else (one,)
+        for link in reductions:
+            is_a(link, Reduction, "a link of the chain")
+            self.reductions += link.reductions if isinstance(link, Chain) else (link,)
         for before, after in pairwise(self.reductions):
             if before.gives is not object and not issubclass(before.gives, after.takes):
                 raise InvalidInputError(
-                    f"{type(after).__name__} must take what {type(before).__name__} gives, a "
-                    f"{before.gives.__name__}, got {after.takes.__name__}: put links that fit "
-                    "behind one another"
+                    f"{type(after).__name__} must accept the result of {type(before).__name__}, "
+                    f"{before.gives.__name__}, but accepts {after.takes.__name__}: change the "
+                    "order of the links"
                 )
         if self.reductions:
             self.takes, self.gives = self.reductions[0].takes, self.reductions[-1].gives
@@ -53,7 +54,7 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
     def reduce(
         self, source: Any, charge: Callable[[str], None] | None = None
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Reduce step by step; `charge` is called with the `part` of each step after it."""
+        """Reduce step by step; `charge` is called after each step, with the `part` of the step."""
         inverses = []
         for reduction in self.reductions:
             source, inverse = reduction.reduce(source)
@@ -63,7 +64,7 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
         return source, tuple(inverses)
 
     def lift(self, answer: PrimalDual[Any, Any], inverse: tuple[Any, ...]) -> PrimalDual[Any, Any]:
-        """Go back step by step."""
+        """Invert step by step."""
         for reduction, step in zip(self.reductions[::-1], inverse[::-1], strict=True):
             answer = reduction.lift(answer, step)
         return answer
@@ -71,13 +72,13 @@ class Chain(Reduction[Any, Any, tuple[Any, ...]]):
     def invert(
         self, answer: PrimalDual[Any, Any], inverse: tuple[Any, ...]
     ) -> PrimalDual[Any, Any]:
-        """Go back step by step, from what `apply` returned; see `Reduction.invert`."""
+        """Invert step by step, with the inverse that `apply` returned; see `Reduction.invert`."""
         is_a(answer, PrimalDual, "answer")
         is_a(inverse, tuple, "inverse")
         if len(inverse) != len(self.reductions):
             raise InvalidInputError(
-                f"inverse has {len(inverse)} steps, and the chain {len(self.reductions)}: pass "
-                "what its own apply returned"
+                f"inverse must have {len(self.reductions)} steps, as the chain, got "
+                f"{len(inverse)}: pass the inverse that apply returned"
             )
         for reduction, step in zip(self.reductions, inverse, strict=True):
             is_a(step, reduction.keeps, "inverse")

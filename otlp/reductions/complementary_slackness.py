@@ -1,4 +1,4 @@
-"""Complementary slackness: the relaxed OTLP falls apart into an inner and an outer system."""
+"""Complementary slackness: the relaxed OTLP splits into an inner and an outer system."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from otlp.reductions.subset_selection import best_prefix, iid_drafts, subset_sel
 
 
 class Systems(NamedTuple):
-    """The two systems, each a relaxed OTLP of its own."""
+    """The outer and the inner system, each a relaxed OTLP."""
 
     outer: RelaxedOTLP
     inner: RelaxedOTLP
 
 
 class Side(NamedTuple):
-    """What one of the two systems has to do, for i.i.d. drafts.
+    """Data of one of the two systems, for i.i.d. drafts.
 
     Attributes
     ----------
@@ -42,15 +42,15 @@ class Side(NamedTuple):
     subset : ndarray of bool, shape (V,)
         H*.
     inside : bool
-        Whether the system's tuples are those inside H*.
+        Whether the tuples of the system are the tuples inside H*.
     accepting : ndarray of bool, shape (V,)
-        The tokens that it accepts: those inside H*, or those outside.
+        Tokens that the system accepts: the tokens inside H*, or the tokens outside H*.
     wanted : ndarray, shape (V,)
-        Its output.
+        Output of the system.
     ignored : float
-        Probability of the other tokens that a draft may be.
+        Probability of the tokens that tuples may contain but the system does not accept.
     mass : float
-        Probability of its tuples.
+        Probability of the system's tuples.
     """
 
     problem: Problem
@@ -65,19 +65,19 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The paper's word."""
+        """Name of the system in the paper."""
         return "inner" if self.inside else "outer"
 
 
 class Sides(NamedTuple):
-    """What both systems have to do: their outputs add up to the target."""
+    """Data of both systems; their outputs add up to the target."""
 
     outer: Side
     inner: Side
 
 
 class SlacknessInverse(NamedTuple):
-    """The way back: the systems, and what the outer one puts out, unless its flow decides that."""
+    """Inverse data: the systems, and the output of the outer one (None: determined by its flow)."""
 
     problem: Problem
     subset: Mask
@@ -89,16 +89,16 @@ def split(
     problem: Problem,
     masses: Callable[[FloatArray, FloatArray, int, Mask, IntArray], FloatArray] = level_masses,
 ) -> Sides:
-    """Find H* and divide the target between the tuples inside and outside it.
+    """Find H*, and divide the target between the tuples inside H* and the other tuples.
 
-    Those inside H* accept all of p there, and draw the outer residuals p - p_i where they reject.
+    Tuples inside H* accept all of p on H*, and on rejection draw from the outer residuals p - p_i.
 
     Parameters
     ----------
     problem : Problem
-        With i.i.d. drafts.
+        Problem with i.i.d. drafts.
     masses : callable
-        A solution p_i of Theorem 6.1: `level_masses`, or the paper's `outer_masses`.
+        Function for a solution p_i of Theorem 6.1: `level_masses`, or the paper's `outer_masses`.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def split(
     Raises
     ------
     UnsupportedProblemError
-        For another draft scheme.
+        If the drafts are not i.i.d.
 
     Notes
     -----
@@ -118,15 +118,15 @@ def split(
     outer = masses(target, drafts.draft, drafts.n, subset, ratios)
     draft, n, outside = drafts.draft, drafts.n, ~subset
     stays, leaves = float((draft * subset).sum()), float((draft * outside).sum())
-    known = problem, draft, ratios, subset
+    common = problem, draft, ratios, subset
     return Sides(
-        Side(*known, False, outside, outer, stays, float(inclusion_probability(leaves, n))),
-        Side(*known, True, subset, target - outer, 0.0, min(1.0, stays) ** n),
+        Side(*common, False, outside, outer, stays, float(inclusion_probability(leaves, n))),
+        Side(*common, True, subset, target - outer, 0.0, min(1.0, stays) ** n),
     )
 
 
 def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
-    """One system of Eq. 6 for i.i.d. drafts, its tuples merged by the tokens that it accepts."""
+    """Return one system of Eq. 6 for i.i.d. drafts, with tuples merged by their accepted tokens."""
     tokens = np.flatnonzero(side.accepting & (side.draft > 0.0)).astype(np.int64)
     sets = list_sets(side.draft[tokens], side.problem.n, side.ignored, memory_limit)
     groups = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
@@ -134,10 +134,10 @@ def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
 
 
 def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LIMIT) -> Systems:
-    """Both systems of Eq. 6 for any scheme whose token sets can be listed.
+    """Return both systems of Eq. 6 for any scheme whose token sets can be listed.
 
-    The outer bounds stay p(i): for schemes without outer residuals in closed form, the outer flow
-    says how much of each it takes.
+    The outer bounds stay p(i): without outer residuals in closed form, the outer flow determines
+    the accepted mass of each token.
 
     Parameters
     ----------
@@ -145,12 +145,12 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
     subset : ndarray of bool, shape (V,)
         H*, a minimiser of psi.
     memory_limit : int
-        Bytes that the list of sets may need.
+        Maximum size of the list of sets, in bytes.
 
     Returns
     -------
     Systems
-        The outer groups are merged by their tokens outside H*.
+        Outer groups are merged by their tokens outside H*.
 
     Raises
     ------
@@ -183,24 +183,24 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
 class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
     """From the OTLP to two systems (Global Resolution, Theorem 5.1), and back.
 
-    S solves the relaxed OTLP if and only if, with H* a minimiser of psi, tuples inside H* give
-    to tokens of H* only and fill all of them, and tuples that leave H* give to tokens outside H*
-    only and are filled completely (Eq. 6).  For i.i.d. drafts the bounds p(i) of the outer system
-    are lowered to masses p_i that it can fill exactly (Theorem 6.1), so that neither system needs
-    the other; for other schemes the outer flow says how much it takes of each token.
+    Let H* be a minimiser of psi.  S solves the relaxed OTLP if and only if tuples inside H* verify
+    tokens of H* only and fill all of these, and tuples that leave H* verify tokens outside H* only
+    and are filled completely (Eq. 6).  For i.i.d. drafts the bounds p(i) of the outer system are
+    lowered to masses p_i that it can fill exactly (Theorem 6.1), so that the systems are
+    independent; for other schemes the outer flow determines the accepted mass of each token.
 
     Source: a `Problem` whose token sets can be listed.
     Result: `Systems`, two relaxed OTLPs.  The outer groups tuples by their tokens outside H*.
-    Survives: value (the sum of both), dual (H*), and plan: each tuple's conditional needs its own
-    system alone (Eq. 7, 8).
-    Cost: for i.i.d. drafts O(V log V), and O(n^2) a set: binom(k - |H*|, <= n) + binom(|H*|, <= n)
-    sets for a support of k tokens, in place of binom(k, <= n).  Else that of subset selection,
-    and O(m n log m) for m sets.
+    Survives: value (the sum of both), dual (H*), and plan: the conditional of a tuple depends on
+    its own system only (Eq. 7, 8).
+    Cost: for i.i.d. drafts O(V log V), and O(n^2) per set: binom(k - |H*|, <= n) +
+    binom(|H*|, <= n) sets for a support of k tokens, instead of binom(k, <= n).  For other drafts
+    the cost of subset selection, and O(m n log m) for m sets.
 
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list of either system may need.
+        Maximum size of the list of either system, in bytes.
 
     Examples
     --------
@@ -219,7 +219,7 @@ class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
     memory_limit: int = MEMORY_LIMIT
 
     def reduce(self, source: Problem) -> tuple[Systems, SlacknessInverse]:
-        """Find H*, fix the outer residuals where they are known, and list both systems."""
+        """Find H*, fix the outer residuals if known in closed form, and list both systems."""
         if isinstance(source.drafts, IID):
             outer, inner = split(source)
             systems = Systems(
@@ -233,7 +233,7 @@ class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
     def lift(
         self, answer: PrimalDual[tuple[FloatArray, FloatArray], Mask], inverse: SlacknessInverse
     ) -> PrimalDual[SlacknessPlan, Mask]:
-        """Join S of the outer and of the inner system, each of shape (nnz,), by Eq. 8."""
+        """Join S of the outer and the inner system, each of shape (nnz,), by Eq. 8."""
         problem, subset, systems, outer = inverse
         outer_flow, inner_flow = answer.primal
         if outer is None:
@@ -250,7 +250,10 @@ class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
 
 
 def system_sizes(problem: Problem) -> tuple[float, float]:
-    """Upper bounds on the number of token sets of both systems and of their members; O(V log V)."""
+    """Return upper bounds on the number of token sets of both systems and of their members.
+
+    O(V log V).
+    """
     drafts = problem.drafts
     if not isinstance(drafts, IID):
         return drafts.set_count()

@@ -1,4 +1,4 @@
-"""The relaxed OTLP as a maximum flow from tokens to groups of tuples; its minimum cut is H*."""
+"""The relaxed OTLP as a maximum flow from tokens to groups of tuples, with minimum cut H*."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class FlowNetwork:
     ----------
     tails, heads : ndarray, shape (V + nnz + m,), int64
     capacities : ndarray, shape (V + nnz + m,)
-        All finite: an arc of unbounded capacity gets the smaller of its neighbours' instead,
-        which changes no flow and keeps engines from returning NaN.
+        All finite: an arc of unbounded capacity has the smaller capacity of its neighbours, which
+        changes no flow and prevents engines from returning NaN.
     tokens, groups : int
         V and m.
 
@@ -47,22 +47,22 @@ class FlowNetwork:
 
     @property
     def middle(self) -> slice:
-        """The arcs from tokens to groups, whose flow is S."""
+        """Slice of the arcs from tokens to groups, whose flow is S."""
         return slice(self.tokens, self.capacities.size - self.groups)
 
     @property
     def source(self) -> int:
-        """Node of the source."""
+        """Index of the source node."""
         return self.tokens + self.groups
 
     @property
     def sink(self) -> int:
-        """Node of the sink."""
+        """Index of the sink node."""
         return self.tokens + self.groups + 1
 
 
 class NetworkInverse(NamedTuple):
-    """The way back: the relaxed OTLP, and the arcs that its S flows on."""
+    """Inverse data: the relaxed OTLP, and the arcs whose flow is S."""
 
     relaxed: RelaxedOTLP
     middle: slice
@@ -73,8 +73,8 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
 
     Source: a `RelaxedOTLP`.
     Result: a `FlowNetwork`; S is the flow on the arcs from tokens to groups.
-    Survives: value (of the flow), plan, and dual: the minimum cut of a maximum flow leaves on the
-    sink's side the tokens of H*.
+    Survives: value (of the flow), plan, and dual: the tokens of H* are on the sink's side of the
+    minimum cut.
     Cost: O(V + nnz).
 
     Examples
@@ -95,25 +95,25 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
     part: ClassVar[str] = "build"
 
     def reduce(self, source: RelaxedOTLP) -> tuple[FlowNetwork, NetworkInverse]:
-        """Write out arcs and capacities."""
+        """Build the arcs and capacities."""
         network = network_of(source)
         return network, NetworkInverse(source, network.middle)
 
     def lift(
         self, answer: PrimalDual[FloatArray, Mask], inverse: NetworkInverse
     ) -> PrimalDual[FloatArray, Mask]:
-        """Read S, shape (nnz,), off the flow on the arcs, and H* off the engine's minimum cut."""
+        """Extract S, shape (nnz,), from the flow on the arcs, and H* from the minimum cut."""
         relaxed, middle = inverse
         subset = answer.dual
         if subset is not None:
             subset = subset[: relaxed.target.size]
-            if relaxed.dual_value(subset) >= 1.0:  # the empty set proves as much
+            if relaxed.dual_value(subset) >= 1.0:  # the empty set has the bound 1 too
                 subset = np.zeros_like(subset)
         return PrimalDual(answer.primal[middle], subset)
 
 
 def network_of(relaxed: RelaxedOTLP) -> FlowNetwork:
-    """Arcs and capacities; see `NetworkReduction`."""
+    """Return the flow network of a relaxed OTLP; see `NetworkReduction`."""
     target, groups = relaxed.target, relaxed.groups
     count, size, rows = target.size, groups.mass.size, groups.rows
     tokens, right = np.arange(count), count + np.arange(size)

@@ -1,4 +1,4 @@
-"""Merging of tuples that have the same set of distinct tokens."""
+"""Merging of tuples with the same set of distinct tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otlp.reductions.relaxation import RelaxedOTLP
 
 
 class MergeInverse(NamedTuple):
-    """The way back: the problem and its token sets."""
+    """Inverse data: the problem and its token sets."""
 
     problem: Problem
     sets: TokenSets
@@ -25,19 +25,19 @@ class MergeInverse(NamedTuple):
 class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse]):
     """From the OTLP to the relaxed OTLP over sets of distinct tokens.
 
-    The relaxed OTLP constrains S(i, tuple) by the tuple's set of tokens only, so tuples with
-    the same set can be merged; on the way back each takes its share of the set's flow.
+    The relaxed OTLP constrains S(i, tuple) by the tuple's set of tokens only, so tuples with the
+    same set can be merged.  The inverse assigns to each tuple its share of the set's flow.
 
     Source: a `Problem` whose token sets can be listed.
-    Result: a `RelaxedOTLP` with one group a set; for k tokens, binom(k, 1) + ... + binom(k, n)
-    groups in place of k^n.
+    Result: a `RelaxedOTLP` with one group per set; for k tokens, binom(k, 1) + ... + binom(k, n)
+    groups instead of k^n.
     Survives: value, dual, and plan: every tuple of a set has the set's conditional.
-    Cost: O(n^2) a set for i.i.d. drafts, O(m n log m) for m listed tuples.
+    Cost: O(n^2) per set for i.i.d. drafts, O(m n log m) for m listed tuples.
 
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list may need.
+        Maximum size of the list of sets, in bytes.
 
     Examples
     --------
@@ -63,5 +63,5 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse]):
     def lift(
         self, answer: PrimalDual[FloatArray, Mask], inverse: MergeInverse
     ) -> PrimalDual[SetPlan, Mask]:
-        """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
+        """Lift S, shape (nnz,), to a plan by Eq. 3, after scaling an infeasible S down."""
         return PrimalDual(SetPlan(*inverse, answer.primal), answer.dual)

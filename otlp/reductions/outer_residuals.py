@@ -1,9 +1,9 @@
-"""Outer residuals: how much of each token outside H* the outer system has to accept.
+"""Outer residuals: the mass of each token outside H* that the outer system has to accept.
 
-The outer system leaves open how much it accepts of a token outside H*, up to p(i).  Any accepted
-masses p_i that satisfy Theorem 6.1 can be fixed beforehand: then the inner and the outer system
-are independent, and every condition on tokens is an equality.  The outer residuals p(i) - p_i
-are what rejected tuples draw from.
+The outer system may accept any mass up to p(i) of a token i outside H*.  Accepted masses p_i that
+satisfy Theorem 6.1 can be fixed in advance; the inner and the outer system are then independent,
+and every condition on tokens is an equality.  Rejected tuples draw from the outer residuals
+p(i) - p_i.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def outer_masses(
     subset : ndarray of bool, shape (V,)
         H*, a minimiser of psi.
     ratios : ndarray of int
-        The drafted tokens by p/q ascending, as `best_prefix` gives them.
+        The drafted tokens by p/q ascending, as returned by `best_prefix`.
 
     Returns
     -------
     ndarray, shape (V,)
-        p_i outside H*, at most p(i), and 0 inside; they sum to 1 - q(H*)^n.
+        p_i outside H*, at most p(i), and 0 inside; sums to 1 - q(H*)^n.
 
     Notes
     -----
@@ -44,13 +44,13 @@ def outer_masses(
     order = ratios[~subset[ratios]][::-1]
     never_drafted = float(target[~subset & (draft == 0.0)].sum())
     p, q = target[order], draft[order]
-    # Mass of the tuples that hold this token but none before it: psi rises by it and falls by p.
+    # Mass of the tuples with this token and no earlier one: psi rises by the mass and falls by p.
     before = float(draft[subset].sum()) + np.cumsum(q[::-1])[::-1]
     first = before**n * inclusion_probability(q / before, n)
     psi = np.concatenate(([-never_drafted], np.cumsum(first - p) - never_drafted))
     least = np.minimum.accumulate(psi)
     at_least = psi == least
-    # Where the minimum moves one step, p_i is that mass itself, free of cancellation.
+    # If the minimum moves by one step, p_i is exactly this mass, without cancellation.
     result = np.zeros(target.size)
     result[order] = np.where(
         at_least[1:] & at_least[:-1], np.minimum(first, p), np.clip(p + np.diff(least), 0.0, p)
@@ -64,9 +64,9 @@ def level_masses(
 ) -> FloatArray:
     """Solve Theorem 6.1 by a water-filling level: p_i = min(p(i), C q(i)), for i.i.d. drafts.
 
-    Not in the paper.  Theorem 6.2 gives vertices, where as many constraints as can be are tight;
-    a tight constraint sends the variables of the convex solver to infinity.  This solution lies
-    in the interior as far as there is one, and is proportional to q at the level.
+    Not in the paper.  The solution of Theorem 6.2 is a vertex, where as many constraints as
+    possible are tight; a tight constraint sends the variables of the convex solver to infinity.
+    This solution is in the interior as far as possible, and proportional to q at the level.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def level_masses(
     delta stays above Q^n; past the point where p/q reaches C it is replaced by a line to (1, 1),
     a chord above the convex Q^n.  So q(S)^n bounds every prefix from below, hence every set.
     """
-    # rest[k]: draft mass outside the subset from place k of the order on
+    # rest[k] is the draft mass outside the subset from place k of the order on.
     result, rest, q = np.zeros(target.size), np.empty(ratios.size), 0.0
     for k in range(ratios.size - 1, -1, -1):
         if not subset[ratios[k]]:
@@ -95,8 +95,8 @@ def level_masses(
         x = ratios[k]
         if subset[x]:
             continue
-        # The first token whose own ratio exceeds the level that it and those after it would need;
-        # a subnormal rest of q makes a level that clips nothing.
+        # Find the first token whose ratio exceeds the level that it and later tokens would need.
+        # If the rest of q is subnormal, the level clips nothing.
         level = left / rest[k]
         if level * draft[x] < target[x]:
             for y in ratios[k:]:

@@ -1,4 +1,4 @@
-"""Subset selection for two independent drafts as a minimum cut among the tokens themselves."""
+"""Subset selection for two independent drafts as a minimum cut in a network of tokens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import fits
 from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, Mask
-from otlp.errors import UnsupportedProblemError, fits
+from otlp.errors import UnsupportedProblemError
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.reductions.reduction import PrimalDual, Reduction
@@ -29,22 +30,23 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
 
     which is the capacity of a cut with the tokens of H on the sink's side.
 
-    Source: a `Problem` with two independent drafts, different or not.
-    Result: a `FlowNetwork` with V (V - 1) arcs between tokens, of which the maximum flow is asked
-    for; each token has a node of its own before the sink.
-    Survives: value and dual (H*), not the plan: for that take `MergeTuples` and
+    Source: a `Problem` with two independent drafts, equal or different.
+    Result: a `FlowNetwork` with V (V - 1) arcs between tokens, whose maximum flow is to be found;
+    each token has one further node before the sink.
+    Survives: value and dual (H*), but not the plan; for the plan use `MergeTuples` and
     `NetworkReduction`, whose network has a node for each pair.
-    Cost: O(V^2) memory; the smallest network that is known for the value.
+    Cost: O(V^2) memory; the smallest known network for the value.
 
     Parameters
     ----------
     memory_limit : int
-        Bytes that the network may need.
+        Maximum size of the network, in bytes.
 
     Raises
     ------
     UnsupportedProblemError
-        By `apply`, for other drafts, and for a network beyond the limit.
+        From `apply`, if the drafts are not two independent drafts, or if the network exceeds the
+        limit.
 
     Examples
     --------
@@ -67,12 +69,12 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
     memory_limit: int = MEMORY_LIMIT
 
     def reduce(self, source: Problem) -> tuple[FlowNetwork, int]:
-        """Write out arcs and capacities."""
+        """Build the arcs and capacities."""
         pair, size = source.drafts.independent_drafts, source.vocab_size
         if pair is None or source.n != 2:
             raise UnsupportedProblemError(
-                f"psi is quadratic for two independent drafts only, not for {source.drafts!r}: "
-                "use subset_selection"
+                f"drafts must be two independent drafts, got {source.drafts!r}: psi is not "
+                "quadratic for other drafts; use subset_selection"
             )
         what = f"the network of {size}^2 arcs (subset_selection needs O(V))"
         fits(what, BYTES_PER_PAIR * size**2, self.memory_limit).require("pairwise cut")
@@ -92,5 +94,5 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
         return network, size
 
     def lift(self, answer: PrimalDual[FloatArray, Mask], inverse: int) -> PrimalDual[None, Mask]:
-        """Read H* off the cut: the tokens on the sink's side; there is no plan."""
+        """Return H*, the tokens on the sink's side of the cut, without a plan."""
         return PrimalDual(None, None if answer.dual is None else answer.dual[:inverse])

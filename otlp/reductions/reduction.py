@@ -1,4 +1,4 @@
-"""What every reduction answers: a problem one way, a plan and its proof on the way back."""
+"""Base class of reductions, and the pair of a solution and its proof that they invert."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Inverse = TypeVar("Inverse")
 
 
 class PrimalDual(NamedTuple, Generic[Primal, Dual]):
-    """An answer that travels back through reductions: a solution and its proof.
+    """A solution and its proof, which `Reduction.invert` maps back to the source.
 
     Attributes
     ----------
     primal
-        Of a `Problem`: a `Plan`.  Of a relaxed OTLP: S, shape (nnz,).  Of a network: the flow on
-        each arc.  Of a linear program: its variables.
+        The `Plan` of a `Problem`; S, shape (nnz,), of a relaxed OTLP; the flow on each arc of a
+        network; or the variables of a linear program.
     dual : ndarray, optional
-        Of a `Problem` or a relaxed OTLP: the subset H behind the upper bound, a mask of shape
-        (V,).  Of a network: its nodes on the sink's side of the minimum cut, a mask.  Of a linear
-        program: the prices of its rows.  None where it is not known.
+        For a `Problem` or a relaxed OTLP, the subset H of the upper bound, a mask of shape (V,).
+        For a network, a mask of the nodes on the sink's side of the minimum cut.  For a linear
+        program, the prices of its rows.  None if unknown.
 
     Examples
     --------
@@ -44,19 +44,19 @@ class PrimalDual(NamedTuple, Generic[Primal, Dual]):
 
 
 class Reduction(ABC, Generic[Source, Result, Inverse]):
-    """A pure map of problems with a way back for their answers.
+    """A pure function from problems to problems, with an inverse for their answers.
 
-    A subclass defines `reduce` and `lift`.  `apply` and `invert` call them, and refuse objects of
-    other types first.  Docstrings of reductions state: *Source*, *Result*, what *Survives* (value,
-    plan, dual), and the *Cost*.
+    A subclass defines `reduce` and `lift`.  `apply` and `invert` first check the types of their
+    arguments, then call `reduce` and `lift`.  Docstrings of reductions state *Source*, *Result*,
+    what *Survives* (value, plan, dual), and *Cost*.
 
     Attributes
     ----------
     takes, gives, keeps : type
-        Of the source, of the result, and of the way back that `reduce` returns.
+        Types of the source, of the result, and of the inverse that `reduce` returns.
     part : str
-        The part of `otlp.timing.Timings` that solvers charge `reduce` to: "reduce", or "build"
-        where the result is the input of an engine.
+        Part of `otlp.timing.Timings` to which solvers add the time of `reduce`: "reduce", or
+        "build" if the result is the input of an engine.
 
     Examples
     --------
@@ -75,30 +75,30 @@ class Reduction(ABC, Generic[Source, Result, Inverse]):
 
     @abstractmethod
     def reduce(self, source: Source) -> tuple[Result, Inverse]:
-        """Reduce, and return beside the result what the way back needs."""
+        """Return the reduced problem, and the inverse that `lift` needs."""
 
     @abstractmethod
     def lift(self, answer: PrimalDual[Any, Any], inverse: Inverse) -> PrimalDual[Any, Any]:
-        """Turn an answer to the result into an answer to the source."""
+        """Map an answer for the result to an answer for the source."""
 
     def apply(self, source: Source) -> tuple[Result, Inverse]:
-        """Return the reduced problem, and the way back for `invert`.
+        """Return the reduced problem, and the inverse for `invert`.
 
         Raises
         ------
         InvalidInputError
-            If the source is of another type.
+            If the source has the wrong type.
         """
         is_a(source, self.takes, "source")
         return self.reduce(source)
 
     def invert(self, answer: PrimalDual[Any, Any], inverse: Inverse) -> PrimalDual[Any, Any]:
-        """Return the answer to the source, from one to the result.
+        """Return the answer for the source, from an answer for the result.
 
         Raises
         ------
         InvalidInputError
-            If the answer is no `PrimalDual`, or `apply` did not return the inverse.
+            If the answer is not a `PrimalDual`, or `apply` did not return the inverse.
         """
         is_a(answer, PrimalDual, "answer")
         is_a(inverse, self.keeps, "inverse")

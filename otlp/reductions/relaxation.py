@@ -1,4 +1,4 @@
-"""The relaxed OTLP: only what is accepted, with inequalities in place of marginals."""
+"""The relaxed OTLP: accepted masses only, with inequalities instead of marginals."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class RelaxedOTLP:
     groups: TokenSets
 
     def dual_value(self, subset: Mask) -> float:
-        """Upper bound on the value that a subset H gives; see `Problem.dual_value`; O(nnz)."""
+        """Return the upper bound on the value from a subset H, see `Problem.dual_value`; O(nnz)."""
         leaves = np.logical_or.reduceat(~subset[self.groups.members], self.groups.offsets[:-1])
         return float(self.target[subset].sum() + self.groups.mass[leaves].sum())
 
 
 class RelaxationInverse(NamedTuple):
-    """The way back: the problem, its tuples, and their distinct tokens in the same order."""
+    """Inverse data: the problem, its tuples, and their distinct tokens in the same order."""
 
     problem: Problem
     tuples: DraftTuples
@@ -61,14 +61,15 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse]):
     """From the OTLP (Eq. 1) to the relaxed OTLP over tuples (Eq. 2), and back by Eq. 3.
 
     Source: a `Problem` whose tuples can be listed.
-    Result: a `RelaxedOTLP` with one group a tuple.
-    Survives: value, dual, and plan: what S leaves of target and tuples is matched as a product.
-    Cost: O(m V) for m tuples, in time and memory; `MergeTuples` is the economical sister.
+    Result: a `RelaxedOTLP` with one group per tuple.
+    Survives: value, dual, and plan: the remaining masses of target and tuples are matched as a
+    product.
+    Cost: O(m V) for m tuples, in time and memory; `MergeTuples` needs less.
 
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list of tuples may need.
+        Maximum size of the list of tuples, in bytes.
 
     Examples
     --------
@@ -76,7 +77,7 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse]):
     >>> from otlp import reductions
     >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
     >>> relaxed, inverse = reductions.Relaxation().apply(problem)
-    >>> relaxed.groups.mass.size                  # a group a tuple
+    >>> relaxed.groups.mass.size                  # one group per tuple
     9
     """
 
@@ -88,18 +89,18 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse]):
 
     def reduce(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
         """List the tuples, and the distinct tokens of each."""
-        tuples, groups = listed(source, self.memory_limit)
+        tuples, groups = list_tuples(source, self.memory_limit)
         return RelaxedOTLP(source.target, groups), RelaxationInverse(source, tuples, groups)
 
     def lift(
         self, answer: PrimalDual[FloatArray, Mask], inverse: RelaxationInverse
     ) -> PrimalDual[TablePlan, Mask]:
-        """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
+        """Lift S, shape (nnz,), to a plan by Eq. 3, after scaling an infeasible S down."""
         return PrimalDual(lift(inverse, answer.primal), answer.dual)
 
 
-def listed(problem: Problem, memory_limit: int) -> tuple[DraftTuples, TokenSets]:
-    """All tuples, and the distinct tokens of each in the same order; O(m n log n)."""
+def list_tuples(problem: Problem, memory_limit: int) -> tuple[DraftTuples, TokenSets]:
+    """Return all tuples, and the distinct tokens of each in the same order; O(m n log n)."""
     tuples = problem.drafts.enumerate_tuples(memory_limit)
     ordered = np.sort(tuples.tokens, axis=1)
     distinct = np.ones(ordered.shape, dtype=bool)
@@ -109,7 +110,7 @@ def listed(problem: Problem, memory_limit: int) -> tuple[DraftTuples, TokenSets]
 
 
 def lift(inverse: RelaxationInverse, flow: FloatArray) -> TablePlan:
-    """The plan of Eq. 3, and what makes every flow feasible: entries, sets, tokens cut to size."""
+    """Return the plan of Eq. 3, after scaling entries, sets and tokens of the flow down to fit."""
     problem, tuples, groups = inverse
     conditionals = np.zeros((len(groups), problem.vocab_size))
     available = groups.mass[groups.rows]

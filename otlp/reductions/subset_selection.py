@@ -17,10 +17,10 @@ from otlp.numerics.sums import sum_in
 from otlp.problem import Problem
 
 CERTIFIED = 1e-6
-"""A subset that is not proved to be optimal within this, or within `gap`, comes with a warning."""
+"""Gap of the proof above which, if it also exceeds `gap`, a warning is issued."""
 
 ROUNDING = 1e-14
-"""How far alpha* may be below one and still be one."""
+"""Difference to one below which alpha* is one."""
 
 
 def subset_selection(
@@ -34,14 +34,14 @@ def subset_selection(
     gap : float
         Accuracy of alpha for schemes without a closed form.
     max_iterations : int
-        Orderings to visit at most, for schemes without a closed form.
+        Maximum number of orderings, for schemes without a closed form.
 
     Returns
     -------
     alpha : float
-        The optimal acceptance; never below it.
+        The optimal acceptance, or an upper bound on it if the value is not exact.
     subset : ndarray of bool, shape (V,)
-        H*: where all drafts fall inside it, even the best plan must sometimes reject.
+        H*.  If all drafts are inside H*, even the best plan must sometimes reject.
 
     Warns
     -----
@@ -52,16 +52,15 @@ def subset_selection(
     -----
     For i.i.d. drafts, and for drafts without replacement, H* is a prefix of the tokens sorted by
     p/q ascending (Hu et al. 2025, section 4.2; Global Resolution, sections 5.1 and S).  For
-    greedy drafts and hubs H* is the top tokens and those of p < q~, for the distribution q~ of the
-    last draft.
-    `DraftScheme.best_subset` gives these; O(V) for all of them but drafts without replacement,
-    which are sorted.
+    greedy drafts and hubs, H* consists of the top tokens and the tokens with p < q~, where q~ is
+    the distribution of the last draft.  `DraftScheme.best_subset` returns these in O(V), or after a
+    sort of the tokens for drafts without replacement.
 
-    For different drafts, listed tuples and schemes of one's own no order of the tokens need
-    have H* as a prefix, not even for two drafts, where Global Resolution (Appendix D) proposes a
-    minimum cut in a graph of V^2 arcs.  There psi is minimised by Wolfe's algorithm
-    (`otlp.numerics.minimum_norm`), which proves its result for any number of drafts in O(V)
-    memory an ordering.
+    For different drafts, listed tuples and user-defined schemes, H* need not be a prefix of any
+    natural order of the tokens, not even for two drafts, for which Global Resolution (Appendix D)
+    proposes a minimum cut in a graph of V^2 arcs.  For these schemes psi is minimised by Wolfe's
+    algorithm (`otlp.numerics.minimum_norm`), which proves its result for any number of drafts in
+    O(V) memory per ordering.
     """
     target, drafts = problem.target, problem.drafts
     subset = drafts.best_subset(target)
@@ -72,7 +71,7 @@ def subset_selection(
         subset = found.subset
         if found.gap > max(gap, CERTIFIED):
             warnings.warn(
-                f"the subset is proved to be optimal within {found.gap:.2g} only: raise "
+                f"the subset is proved to be optimal only within {found.gap:.2g}: increase "
                 f"max_iterations = {max_iterations}",
                 stacklevel=2,
             )
@@ -80,30 +79,30 @@ def subset_selection(
 
 
 def iid_drafts(problem: Problem) -> IID:
-    """The drafts, if they are i.i.d.
+    """Return the drafts of a problem with i.i.d. drafts.
 
     Raises
     ------
     UnsupportedProblemError
-        For another scheme.
+        If the drafts are not i.i.d.
     """
     if not isinstance(problem.drafts, IID):
         raise UnsupportedProblemError(
-            f"{not_iid(problem)}; use max-flow where the tuples can be listed, or orderings"
+            f"{not_iid(problem)}; use max-flow if the tuples can be listed, or orderings"
         )
     return problem.drafts
 
 
 def not_iid(problem: Problem) -> str:
-    """Why a method of section 6 does not take these drafts."""
+    """Return the reason why the methods of section 6 do not support the drafts."""
     return (
-        f"the drafts are {problem.drafts!r}: H* and the outer residuals are known for i.i.d. "
-        "drafts only"
+        f"drafts must be i.i.d., got {problem.drafts!r}: H* and the outer residuals are not "
+        "known for other drafts"
     )
 
 
 def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> tuple[Mask, IntArray]:
-    """H* for n i.i.d. drafts, and the order of which it is a prefix; O(V log V).
+    """Return H* for n i.i.d. drafts, and the order of which H* is a prefix; O(V log V).
 
     Parameters
     ----------
@@ -115,7 +114,7 @@ def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> tuple[Mask, In
     Returns
     -------
     subset : ndarray of bool, shape (V,)
-        H*; empty where it is so by all but rounding, as psi(H*) < 0 must hold.
+        H*; empty if psi(H*) < 0 does not hold beyond rounding.
     ratios : ndarray of int
         The tokens with q > 0, by p/q ascending.
     """
@@ -127,8 +126,8 @@ def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> tuple[Mask, In
 
 
 def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
-    """Tokens with q > 0, by p/q ascending; one sort."""
-    with np.errstate(over="ignore"):  # a subnormal q: last, as it should be
+    """Return the tokens with q > 0, by p/q ascending; one sort."""
+    with np.errstate(over="ignore"):  # the ratio of a subnormal q may overflow, and sorts last
         if draft.all():
             return ascending(target / draft)
         tokens = np.flatnonzero(draft)
@@ -139,7 +138,7 @@ def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
 def _best_prefix(
     target: FloatArray, draft: FloatArray, n: int, order: IntArray
 ) -> tuple[Mask, float, float]:
-    """The prefix of the least psi, empty where none is below 0; its p, and q of all others."""
+    """Return the prefix of least psi (empty if psi >= 0), its p, and q of all other tokens."""
     p = q = least = 0.0
     length = 0
     for k in range(order.size):

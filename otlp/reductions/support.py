@@ -13,7 +13,7 @@ from otlp.reductions.reduction import PrimalDual, Reduction
 
 
 class SupportInverse(NamedTuple):
-    """The way back: the original problem, the kept tokens, the target outside them."""
+    """Inverse data: the original problem, the kept tokens, and the target outside the tokens."""
 
     problem: Problem
     tokens: IntArray
@@ -21,17 +21,17 @@ class SupportInverse(NamedTuple):
 
 
 class Support(Reduction[Problem, Problem, SupportInverse]):
-    """Keep the tokens that can be drafted, and put all others into one bucket.
+    """Keep the tokens that can be drafted, and merge all other tokens into one.
 
-    Only a drafted token can be accepted (Global Resolution, Appendix N), so the tokens that are
-    never drafted matter by their total mass alone.  With a draft cut to its top k tokens
+    Only a drafted token can be accepted (Global Resolution, Appendix N), so only the total mass of
+    the tokens that are never drafted matters.  With a draft cut to its top k tokens
     (``drafts.top_k(k)``), V shrinks to k + 1.
 
     Source: any `Problem` over V tokens.
-    Result: a `Problem` over the k tokens of the support, plus one that stands for all the rest
-    if the target has mass there.
-    Survives: value, dual (subsets of the support), and plan: the rest token is drawn with the
-    target's distribution outside the support, so no mass is lost.
+    Result: a `Problem` over the k tokens of the support, plus one token that represents all other
+    tokens if the target has mass there.
+    Survives: value, dual (subsets of the support), and plan: the additional token is replaced by a
+    draw from the target outside the support, so no mass is lost.
     Cost: O(V); lists no tuples for i.i.d. drafts.
 
     Examples
@@ -41,7 +41,7 @@ class Support(Reduction[Problem, Problem, SupportInverse]):
     >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
     >>> wide = otlp.Problem([0.1, 0.6, 0.2, 0.1], otlp.IID([0.5, 0.5, 0.0, 0.0], n=2))
     >>> small, inverse = reductions.Support().apply(wide)
-    >>> small.target.round(6).tolist()                # the last token stands for the rest
+    >>> small.target.round(6).tolist()                # the last token represents all others
     [0.1, 0.6, 0.3]
     """
 
@@ -62,15 +62,15 @@ class Support(Reduction[Problem, Problem, SupportInverse]):
         if rest > 0.0:
             outside /= rest
             target = np.append(target, rest)
-        drafts = source.drafts._renamed(tokens, target.size)  # the names are right as they are
+        drafts = source.drafts._renamed(tokens, target.size)  # needs no checks
         return Problem(target, drafts), SupportInverse(source, tokens, outside)
 
     def lift(
         self, answer: PrimalDual[Plan | None, Mask], inverse: SupportInverse
     ) -> PrimalDual[Plan | None, Mask]:
-        """Lift a plan, and a subset H, of the restricted problem; None stays None.
+        """Lift a plan and a subset H of the restricted problem; None stays None.
 
-        Tokens that are never drafted stay outside H.
+        Tokens that are never drafted are outside H.
         """
         plan, subset = answer
         problem, tokens, outside = inverse

@@ -1,4 +1,4 @@
-"""The OTLP as a linear program with limits by row and by column, relaxed or as it is written."""
+"""The OTLP, relaxed or in full, as a linear program with limits by row and by column."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from otlp.drafts import TokenSets
 from otlp.plan import TablePlan
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
-from otlp.reductions.relaxation import RelaxationInverse, RelaxedOTLP, lift, listed
+from otlp.reductions.relaxation import RelaxationInverse, RelaxedOTLP, lift, list_tuples
 
 SLACK = 1e-12
-"""How much more mass each token of the full form may take, so that it has a solution in floats."""
+"""Additional mass of each token in the full form, so that a solution exists in floating point."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +27,14 @@ class TransportProgram:
     Attributes
     ----------
     rows, columns : ndarray, shape (m,), int64
-        Where each variable stands in the table.
+        Row and column of each variable in the table.
     reward : ndarray, shape (m,)
     row_mass, column_mass : ndarray
         Upper bounds on the sums.
     exact : bool
-        Whether the column sums must meet theirs.  If the masses have the same total, then so do
-        the row sums; two sets of equations would be contradictory by a rounding error, which
-        HiGHS's presolve may find.
+        Whether the column sums must equal their bounds.  The row sums are then equal to theirs if
+        the totals agree; equations for both would contradict each other by a rounding error, which
+        the presolve of HiGHS may detect.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class TransportProgram:
 
 
 class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram, RelaxedOTLP]):
-    """The relaxed OTLP, Eq. 2 of Global Resolution, as it is.
+    """The relaxed OTLP, Eq. 2 of Global Resolution, as a linear program.
 
     Source: a `RelaxedOTLP`.
     Result: a `TransportProgram` with a variable for each member of each group.
@@ -80,7 +80,7 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram, RelaxedOTLP]):
     part: ClassVar[str] = "build"
 
     def reduce(self, source: RelaxedOTLP) -> tuple[TransportProgram, RelaxedOTLP]:
-        """Point at the arrays of the relaxed problem."""
+        """Build the program from the arrays of the relaxed problem."""
         groups = source.groups
         reward = np.ones(groups.members.size)
         program = TransportProgram(
@@ -91,23 +91,23 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram, RelaxedOTLP]):
     def lift(
         self, answer: PrimalDual[FloatArray, FloatArray], inverse: RelaxedOTLP
     ) -> PrimalDual[FloatArray, Mask]:
-        """Keep S, shape (nnz,), and turn prices, shape (V,), into H*."""
+        """Return S, shape (nnz,), unchanged, and H* from the prices, shape (V,)."""
         return PrimalDual(answer.primal, price_subset(inverse.dual_value, answer.dual))
 
 
 @dataclass(frozen=True)
 class FullProgram(Reduction[Problem, TransportProgram, RelaxationInverse]):
-    """The OTLP itself, Eq. 1 of Global Resolution: verified token and tuple jointly.
+    """The full OTLP, Eq. 1 of Global Resolution: joint masses of verified token and tuple.
 
     Source: a `Problem` whose tuples can be listed.
-    Result: a `TransportProgram` with V variables a tuple.
-    Survives: value, plan, and dual: H* is where the price of a token is 1 above the least.
+    Result: a `TransportProgram` with V variables per tuple.
+    Survives: value, plan, and dual: H* is where the price of a token is 1 above the least price.
     Cost: O(m V) for m tuples.
 
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list of tuples, and the table of conditionals, may need.
+        Maximum size of the list of tuples and the table of conditionals, in bytes.
 
     Examples
     --------
@@ -128,11 +128,11 @@ class FullProgram(Reduction[Problem, TransportProgram, RelaxationInverse]):
     memory_limit: int = MEMORY_LIMIT
 
     def reduce(self, source: Problem) -> tuple[TransportProgram, RelaxationInverse]:
-        """Write out all pairs of a token and a tuple."""
+        """Build a variable for each pair of a token and a tuple."""
         size, count = source.vocab_size, source.drafts.tuple_count()
         needed = 8.0 * count * (size + 4 * source.n)
         check_memory(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
-        tuples, groups = listed(source, self.memory_limit)
+        tuples, groups = list_tuples(source, self.memory_limit)
         pairs = TokenSets(
             members=np.tile(np.arange(size), len(groups)),
             offsets=size * np.arange(len(groups) + 1),
@@ -140,7 +140,7 @@ class FullProgram(Reduction[Problem, TransportProgram, RelaxationInverse]):
         )
         reward = np.zeros((len(groups), size))
         reward[groups.rows, groups.members] = 1.0
-        # Rounding may leave the tuples with more mass than the target has, a contradiction.
+        # Without slack, rounding could make the tuples' total exceed the target's: infeasible.
         wide = source.target + SLACK
         program = TransportProgram(
             pairs.members, pairs.rows, reward.ravel(), wide, pairs.mass, exact=True
@@ -150,17 +150,17 @@ class FullProgram(Reduction[Problem, TransportProgram, RelaxationInverse]):
     def lift(
         self, answer: PrimalDual[FloatArray, FloatArray], inverse: RelaxationInverse
     ) -> PrimalDual[TablePlan, Mask]:
-        """Read conditionals off joint masses, shape (m V,), and H* off the prices, shape (V,)."""
+        """Compute conditionals from joint masses, shape (m V,), and H* from prices, shape (V,)."""
         subset = price_subset(inverse.problem.dual_value, answer.dual)
         return PrimalDual(lift(inverse, answer.primal), subset)
 
 
 def price_subset(dual_value: Callable[[Mask], float], prices: FloatArray | None) -> Mask | None:
-    """Subset H that the dual prices y of the tokens stand for (Global Resolution, Appendix E).
+    """Return the subset H of the dual prices y of the tokens (Global Resolution, Appendix E).
 
     At a vertex y is 0 or 1, up to a constant in the full form, and H = {y = 1}.  The dual value
     of y is the mean over levels in [0, 1] of the dual value of {y > level}, so the best level is
-    never worse than y, at a vertex or not.  None stays None.
+    never worse than y, even if y is not a vertex.  None stays None.
     """
     if prices is None:
         return None

@@ -1,9 +1,9 @@
-"""Which tokens get a variable of their own in the convex systems.
+"""Assignment of tokens to the variables of the convex systems.
 
-The paper keeps the most likely tokens and leaves the tuples with any other token to chance
-(section 6.3); the mass of those tuples bounds the error.  Buckets leave no tuple out: tokens of
+The paper keeps the most likely tokens and does not optimise the tuples with any other token
+(section 6.3); the mass of these tuples bounds the error.  Buckets leave no tuple out: tokens with
 nearly the same ratio w/q of wanted to drafted mass share a variable, and one of their drafts is
-taken at random, which splits the bucket's mass in proportion to q.
+selected at random, which splits the bucket's mass in proportion to q.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from otlp.numerics.compiled import REASSOCIATE, compiled
 from otlp.numerics.inclusion import inclusion_probability
 
 MOST_CUTS = 2**40
-"""Finer cuts of the ratio than this would tell rounding errors apart."""
+"""Maximum number of cuts of the ratio; finer cuts would separate rounding errors."""
 
 
 def truncation(
     draft: FloatArray, n: int, accepting: Mask, ignored: float, tau: float
 ) -> tuple[IntArray, float]:
-    """Smallest set T of accepted tokens without which tuples of at most tau are left out.
+    """Return the smallest set T of accepted tokens that leaves out tuples of mass at most tau.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ def truncation(
     n : int
         Number of drafts.
     accepting : ndarray of bool, shape (V,)
-        The tokens that the system accepts: those outside H*, or those inside.
+        Tokens that the system accepts: the tokens outside H*, or the tokens inside.
     ignored : float
-        Probability of the tokens that its tuples may hold beside: q(H*), or 0.
+        Probability of the other tokens that its tuples may contain: q(H*), or 0.
     tau : float
         Error threshold.
 
@@ -43,8 +43,8 @@ def truncation(
     tokens : ndarray of int64
         T, by q descending.
     error : float
-        The mass of the system's tuples that leave T: of the outer one 1 - q(H* + T)^n, epsilon_T
-        of Eq. 13; of the inner one q(H*)^n - q(T)^n, gamma_T of Eq. 16 (Algorithm 1).
+        Mass of the system's tuples that leave T: 1 - q(H* + T)^n for the outer system, epsilon_T of
+        Eq. 13; q(H*)^n - q(T)^n for the inner system, gamma_T of Eq. 16 (Algorithm 1).
 
     Notes
     -----
@@ -55,7 +55,8 @@ def truncation(
     tokens = tokens[np.argsort(-draft[tokens], kind="stable")].astype(np.int64)
     if tokens.size == 0:
         return tokens, 0.0
-    # left_out[m] = mass of all but the first m; total^n - (total - left_out)^n without cancelling
+    # left_out[m] is the mass of all but the first m tokens; the error is
+    # total^n - (total - left_out)^n, without cancellation.
     left_out = np.append(np.cumsum(draft[tokens][::-1])[::-1], 0.0)
     error = total**n * inclusion_probability(left_out / total, n)
     size = int(np.flatnonzero(error <= tau)[0])
@@ -64,18 +65,18 @@ def truncation(
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """A partition of tokens into buckets, one variable each.
+    """A partition of tokens into buckets, with one variable per bucket.
 
     Attributes
     ----------
     labels : ndarray, shape (V,), int64
-        The bucket of each token; -1 for tokens without a variable, which are never accepted.
+        Bucket of each token; -1 for tokens without a variable, which are never accepted.
     draft, wanted : ndarray, shape (G,)
         Draft probability and wanted mass of each bucket.
     most : ndarray, shape (G,)
-        Largest w/q of its tokens, but for rounding.
+        Largest w/q of the tokens of each bucket, up to rounding.
     mismatch : float
-        L1 distance between the wanted masses and those that a bucket's mass split by q gives.
+        L1 distance between the wanted masses and the masses of the buckets split by q.
     """
 
     labels: IntArray
@@ -89,16 +90,16 @@ class Buckets:
         return self.draft.size
 
     def raised(self) -> Buckets:
-        """The same buckets, each with all that is wanted of it, split by q, enough for every token.
+        """Return the buckets with wanted masses raised so that the split by q suffices everywhere.
 
-        Then a mismatch is an excess, and costs nothing where it is scaled down.
+        A mismatch is then an excess, and scaling it down costs nothing.
         """
         raised = np.maximum(self.most * self.draft, self.wanted)
         return Buckets(self.labels, self.draft, raised, self.most, self.mismatch)
 
 
 def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Buckets:
-    """Every token its own bucket; no mismatch."""
+    """Return one bucket per token, without mismatch."""
     labels = np.full(draft.size, -1, dtype=np.int64)
     labels[tokens] = np.arange(tokens.size)
     q, w = draft[tokens], wanted[tokens]
@@ -115,11 +116,11 @@ def into_buckets(
     draft, wanted : ndarray, shape (V,)
         q and w.
     tokens : ndarray of int64
-        The tokens, of positive q, by w/q ascending; rounding may disturb the order.
+        Tokens with positive q, by w/q ascending; rounding may disturb the order.
     tolerance : float
-        Mismatch to stay below, above 0.
+        Upper limit of the mismatch, above 0.
     limit : int
-        Most buckets; with that many the mismatch may stay above the tolerance.
+        Maximum number of buckets; at this number the mismatch may exceed the tolerance.
 
     Returns
     -------
@@ -127,8 +128,8 @@ def into_buckets(
 
     Notes
     -----
-    The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many buckets.
-    O(V) a trial; a handful of trials.
+    The ratio is cut into quantiles of sqrt(q d(w/q)), the optimal cuts for many buckets.
+    O(V) per trial; a handful of trials.
     """
     return Buckets(*_into_buckets(draft, wanted, tokens, tolerance, limit))
 
@@ -137,9 +138,9 @@ def into_buckets(
 def _into_buckets(
     draft: FloatArray, wanted: FloatArray, order: IntArray, tolerance: float, limit: int
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, float]:
-    """Label of each token; q, w and largest w/q of each bucket; the mismatch."""
+    """Return the label of each token; q, w and largest w/q of each bucket; and the mismatch."""
     q, w = draft[order], wanted[order]
-    first, mismatch = _fewest(q, w, tolerance, limit)
+    first, mismatch = _starts(q, w, tolerance, limit)
     labels = np.full(draft.size, -1, np.int64)
     mass, goal, most = np.empty((3, first.size))
     for bucket in range(first.size):
@@ -152,14 +153,14 @@ def _into_buckets(
 
 
 @compiled(error_model="numpy")
-def _fewest(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
-    """Where each bucket begins among the tokens in order, and the mismatch."""
+def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
+    """Return the start of each bucket among the tokens in order, and the mismatch."""
     first, mismatch = np.zeros(min(q.size, 1), np.int64), _mismatch(q, w)
     if mismatch <= tolerance:
         return first, mismatch
     position, low, high = _position(q, w), 0, 1
     while mismatch > tolerance:
-        # the mismatch falls as 1 / count
+        # The mismatch decreases as 1 / count.
         count = max(high + 1, int(min(high * mismatch / tolerance, 2.0 * MOST_CUTS)))
         more, rest = _cut(position, q, w, count)
         while more.size > limit and count > high + 1:
@@ -180,7 +181,7 @@ def _fewest(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple
 
 @compiled(error_model="numpy")
 def _position(q: FloatArray, w: FloatArray) -> FloatArray:
-    """Part of the sum of sqrt(q d(w/q)) up to each token, just below 1 at the last."""
+    """Return the fraction of the sum of sqrt(q d(w/q)) up to each token; below 1 at the last."""
     ratio, position = w / q, np.zeros(q.size)
     for k in range(1, q.size):
         rise = max(ratio[k] - ratio[k - 1], 0.0)
@@ -193,7 +194,7 @@ def _position(q: FloatArray, w: FloatArray) -> FloatArray:
 
 @compiled(error_model="numpy")
 def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tuple[IntArray, float]:
-    """Cut tokens in order at every 1 / count of the position."""
+    """Cut the tokens in order at every multiple of 1 / count of the position."""
     size = position.size
     first = np.empty(min(size, count), np.int64)
     buckets, mismatch, begin = 0, 0.0, 0
@@ -224,7 +225,7 @@ def _sums(q: FloatArray, w: FloatArray) -> tuple[float, float]:
 
 @compiled(fastmath=REASSOCIATE, error_model="numpy")
 def _mismatch(q: FloatArray, w: FloatArray) -> float:
-    """L1 distance between w and its sum split by q."""
+    """Return the L1 distance between w and its sum split in proportion to q."""
     mass, goal = _sums(q, w)
     ratio, mismatch = goal / mass, 0.0
     for k in range(q.size):

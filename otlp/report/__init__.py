@@ -1,1 +1,1 @@
-"""A report: results of commands as plain sentences, sections with figures and tables, one page."""
+"""Reports: results of commands as sentences and as sections with figures, on one HTML page."""

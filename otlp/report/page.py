@@ -1,4 +1,4 @@
-"""One HTML page without scripts and without links to other files; all text is escaped."""
+"""The HTML page of a report, without scripts or links to other files; all text is escaped."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def write_page(
     contrast: Sequence[str],
     exhibits: Sequence[Sequence[Sequence[Exhibit]]],
 ) -> str:
-    """Write the page as HTML.
+    """Return the page as HTML.
 
     Parameters
     ----------
     names : sequence of str
-        A name for each pair of models.
+        Name of each pair of models.
     answers : sequence of sequence of str
-        The first screen: sentences for each pair.
+        Sentences of the first screen for each pair.
     contrast : sequence of str
         Sentences that compare two pairs.
     exhibits : sequence
-        For each pair, what `otlp.report.sections.sections` built.
+        Output of `otlp.report.sections.sections` for each pair.
     """
     style = (resources.files("otlp.report") / "page.css").read_text(encoding="utf-8")
     title, numbers = text(" and ".join(names)), count(1)
@@ -53,20 +53,20 @@ def write_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{title}: a report</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        f'<h1>{title}</h1>\n<p class="soft">What this draft is worth, by otlp {__version__}. '
-        "&#177; is half of a 95% interval where nothing else is said.</p>\n"
+        f'<h1>{title}</h1>\n<p class="soft">Report on the draft model, by otlp {__version__}. '
+        "&#177; is half of a 95% interval unless stated otherwise.</p>\n"
         f"{''.join(f'<p>{text(one)}</p>' for one in contrast)}\n{''.join(parts)}</main>\n</body>\n"
         "</html>\n"
     )
 
 
 def text(words: str) -> str:
-    """Escape words for HTML; control characters are shown, as on a terminal."""
+    """Escape words for HTML; control characters become visible, as on a terminal."""
     return escape(clean(words))
 
 
 def _columns(names: Sequence[str], columns: Sequence[str], head: str = "h3") -> str:
-    """One column a pair, headed by its name if there are two."""
+    """Return one column per pair, with a heading if there are two pairs."""
     headed = (
         f"<section>\n{f'<{head}>{text(name)}</{head}>' if len(names) > 1 else ''}\n{column}"
         "</section>\n"
@@ -91,12 +91,12 @@ def _exhibit(one: Exhibit, numbers: Iterator[int]) -> Iterator[str]:
 
 
 def _table(block: Sequence[Sequence[str]], number: int) -> str:
-    """A table that scrolls by itself where it is wider than the page, and takes the keyboard."""
+    """Return a table that scrolls if wider than the page and can be focused by keyboard."""
     columns = list(zip(*block[1:], strict=True)) or [()] * len(block[0])
     kinds = [' class="number"' if all(map(NUMBER.fullmatch, one)) else "" for one in columns]
 
     def line(cells: Sequence[str], tag: str) -> str:
-        tags = [tag if one else "td" for one in cells]  # a head without words is none
+        tags = [tag if one else "td" for one in cells]  # An empty header cell is a plain cell.
         made = (
             f"<{tag}{kind}>{text(one)}</{tag[:2]}>"
             for tag, one, kind in zip(tags, cells, kinds, strict=True)
@@ -112,21 +112,21 @@ def _table(block: Sequence[Sequence[str]], number: int) -> str:
 
 
 def inline(svg: str, prefix: str, alt: str) -> str:
-    """Make a figure of matplotlib part of a page.
+    """Convert an SVG figure of matplotlib for inclusion in a page.
 
-    The page gives size and background, every id begins with `prefix`, so that two figures share
-    none, and `alt` says what the figure shows.
+    The page sets size and background.  Every id gets `prefix`, so that ids of two figures differ.
+    `alt` is the text alternative.
     """
     body = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     opening, _, rest = body.partition(">")
     points = float(opening.partition('viewBox="0 0 ')[2].partition(" ")[0])
     opening = re.sub(r' (width|height)="[^"]*"', "", opening)
-    rest = re.sub(  # in tags, not in the text between them
+    rest = re.sub(  # Change tags only, not the text between tags.
         r"<[^>]+>", lambda tag: re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}-", tag[0]), rest
     )
-    # the first fill of white is that of the figure's background
+    # The first white fill is the figure's background.
     rest = rest.replace("fill: #ffffff", "fill: none", 1)
-    # letters of eight points are not drawn larger than those of the page, nor far smaller
+    # Keep the figure's 8 pt text no larger than the text of the page and not much smaller.
     size = f"max-width: {1.75 * points:.0f}px; min-width: {0.85 * points:.0f}px"
     label = f'role="img" aria-label="{text(alt)}" style="{size}"'
     return f"{opening} {label}><title>{text(alt)}</title>{rest}"

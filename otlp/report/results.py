@@ -1,4 +1,4 @@
-"""Results of the commands that a report is made of: JSON, figure and printed tables."""
+"""Results of the commands of a report: JSON, figure and printed tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Result:
     Attributes
     ----------
     command : str
-        As a shell takes it; empty if nothing was run.
+        Shell command; empty if nothing was run.
     content : mapping
-        The JSON that the command wrote; empty if the command was refused.
+        JSON result of the command; empty if the command failed.
     figure : str
-        The figure that the command drew, as SVG; empty if there is none.
+        Figure of the command as SVG; empty if there is none.
     printed : sequence
-        Text, and tables as rows of cells, the heads first.
+        Printed text, and tables as rows of cells with the header first.
     reason : str
-        Why the command was refused; empty if it was not.
+        Error message; empty if the command succeeded.
     """
 
     command: str
@@ -36,7 +36,7 @@ class Result:
     reason: str = ""
 
     def record(self) -> dict[str, Any]:
-        """Return command, reason and JSON, as JSON takes them."""
+        """Return command, reason and result as JSON-compatible values."""
         return {"command": self.command, "reason": self.reason, "result": self.content or None}
 
     def __bool__(self) -> bool:
@@ -45,20 +45,20 @@ class Result:
 
 
 def as_estimate(record: list[float | None]) -> Estimate:
-    """Read mean and interval as JSON has them; null is NaN."""
+    """Return the estimate of mean, low and high from JSON; null becomes NaN."""
     return Estimate(*(float("nan") if value is None else float(value) for value in record))
 
 
 def shifted(found: Estimate, by: float) -> Estimate:
-    """Shift mean and interval."""
+    """Return the estimate shifted by a constant."""
     return Estimate(found.mean + by, found.low + by, found.high + by)
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:
-    """Estimate a difference with the interval of independent means.
+    """Estimate a difference of two means as if they were independent.
 
-    Half of the interval is the root of the sum of squares of both halves.  The interval is too wide
-    where both are over the same rows, and rows that are good for one are good for the other.
+    The half-width is the root of the sum of squares of both half-widths.  The interval is too wide
+    if both means are over the same rows and are positively correlated.
     """
     mean = one.mean - other.mean
     half = float(np.hypot(one.high - one.mean, other.high - other.mean))
@@ -66,16 +66,16 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
 
 
 class Acceptances:
-    """The points of ``otlp sweep``, by rule and number of drafts."""
+    """Points of ``otlp sweep`` by rule and number of drafts."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.points = {(point["rule"], point["n"]): point for point in content["points"]}
 
     def mean(self, rule: str, n: int) -> Estimate:
-        """Mean acceptance."""
+        """Return the mean acceptance."""
         return as_estimate(self.points[rule, n]["acceptance"])
 
     def above_optimum(self, rule: str, n: int) -> Estimate:
-        """How far a rule is above the optimum, paired by passages."""
+        """Return acceptance minus the optimum, paired by passages."""
         below = as_estimate(self.points[rule, n]["below_optimum"])
         return Estimate(-below.mean, -below.high, -below.low)

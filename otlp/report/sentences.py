@@ -1,8 +1,7 @@
-"""The first screen of a report: sentences with numbers and intervals.
+"""Sentences of the first screen of a report, with numbers and intervals from the JSON results.
 
-The numbers are those of the JSON of the commands.  A sentence states a difference only if its 95%
-interval does not contain zero.  Otherwise the sentence says that there is no difference beyond the
-noise.
+A sentence states a difference only if the 95% interval does not contain zero.  Otherwise it states
+that there is no significant difference.
 """
 
 from __future__ import annotations
@@ -20,39 +19,39 @@ from otlp.studies.compare import COUPLED, LIKELIEST, OPTIMUM
 from otlp.studies.estimate import Estimate
 
 EQUAL = 5e-4
-"""How far an overlap may be from 1 for draft and target to be called equal."""
+"""Maximum distance of the overlap from 1 for an equal draft and target."""
 
 USELESS = 0.02
 """Overlap below which a draft is called useless."""
 
 DRAFTS = 4
-"""Number of drafts at one place that the sentences are about."""
+"""Number of drafts at one position in the sentences."""
 
 NODES = 16
-"""Budget of drafted tokens a round that the sentences are about."""
+"""Maximum number of draft tokens per round in the sentences."""
 
-SINGLE = "; there is no interval, as all rows are of one passage"
+SINGLE = "; there is no interval, because all rows belong to one passage"
 
 
 def percent(found: Estimate) -> str:
-    """Write a probability in percent, with half of its interval."""
+    """Format a probability in percent, with the half-width of its interval."""
     half = 50.0 * (found.high - found.low)
     return f"{100.0 * found.mean:.1f}%" + (f" ±{half:.1f}" if math.isfinite(half) else "")
 
 
 def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.0) -> str:
-    """Write a difference in words, with its interval.
+    """Format a difference as words, with its interval.
 
     Parameters
     ----------
     gap : Estimate
         The difference.
     other : str
-        The name of the other.
+        Name of the reference.
     unit : str
-        Follows the size of the difference.
+        Unit printed after the number.
     scale : float
-        The size is the difference times `scale`.
+        Factor of the printed number.
     """
     mean, low, high = (scale * end for end in (gap.mean, gap.low, gap.high))
     digits = 1 if scale > 1.0 else 2
@@ -61,23 +60,23 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
     if np.nanmax(np.abs([mean, low, high])) < 0.5 * 10.0**-digits:
         return f"as much as {other}"
     if low <= 0.0 <= high:
-        return f"no difference beyond the noise from {other}"
+        return f"no significant difference from {other}"
     half = "" if math.isnan(low) else f" ±{high - mean:.{digits}f}"
     size = f"{abs(mean):.{digits}f}{half}"
-    alone = " on these rows alone, without an interval" if math.isnan(low) else ""
+    alone = " on these rows, without an interval" if math.isnan(low) else ""
     return f"{size}{unit} {'more' if mean > 0.0 else 'less'} than {other}{alone}"
 
 
 def first_screen(found: Mapping[str, Result]) -> list[str]:
-    """Write the sentences about one pair of models, from its results by name."""
-    said: list[str] = []
-    for name, (write, refused) in WRITERS.items():
+    """Write the sentences about one pair of models from its results by name."""
+    lines: list[str] = []
+    for name, (write, failed) in WRITERS.items():
         result = found.get(name)
         if result or name == "noise":
-            said += write(found)
-        elif result is not None and refused:
-            said.append(f"{refused}: {result.reason}.")
-    return said
+            lines += write(found)
+        elif result is not None and failed:
+            lines.append(f"{failed}: {result.reason}.")
+    return lines
 
 
 def _overlap(found: Mapping[str, Result]) -> Iterator[str]:
@@ -90,11 +89,11 @@ def _overlap(found: Mapping[str, Result]) -> Iterator[str]:
     else:
         yield f"The draft is useless: it {shares}" if most < USELESS else f"The draft {shares}"
     if content["synthetic"]:
-        yield "The data is synthetic: no language model computed it."
+        yield "The data is synthetic, not from a language model."
 
 
 def overlap_of(found: Result) -> Estimate:
-    """Mean overlap over all rows of ``otlp info``."""
+    """Return the mean overlap over all rows of ``otlp info``."""
     return as_estimate(found.content["overlap"][0]["overlap"])
 
 
@@ -106,28 +105,28 @@ def _drafts(found: Mapping[str, Result]) -> Iterator[str]:
         yield f"The best rule could not be computed: {reason}."
         return
     yield (
-        "One draft token is kept {} of the time. The best rule keeps one of two drafts {} of the "
-        "time, and one of four {}.".format(*map(percent, best))
+        "A single draft token is accepted {} of the time. The best rule accepts one of two drafts "
+        "{} of the time, and one of four {}.".format(*map(percent, best))
     )
-    ways = {
+    rules = {
         "recursive-rejection": "Recursive rejection",
         "k-seq": "K-seq",
-        LIKELIEST: "The rule of many engines, to accept the draft's likeliest tokens if they equal "
-        "the target's own draw,",
+        LIKELIEST: "Sampled verification of the draft's most likely tokens (the rule of many "
+        "engines)",
     }
-    for rule, name in ways.items():
+    for rule, name in rules.items():
         yield f"{name} {_of_four(rates, rule)}."
 
 
 def _of_four(rates: Acceptances, rule: str) -> str:
-    kept = percent(rates.mean(rule, DRAFTS))
-    return f"keeps one of four {kept} of the time: " + versus(
+    rate = percent(rates.mean(rule, DRAFTS))
+    return f"accepts one of four {rate} of the time: " + versus(
         rates.above_optimum(rule, DRAFTS), "the best rule for independent drafts"
     )
 
 
 def served_as(content: Mapping[str, Any]) -> str:
-    """Name temperature and cuts of a sweep."""
+    """Describe temperature and truncation of a sweep."""
     names = {"sampling_top_k": "top-k", "sampling_top_p": "top-p", "sampling_min_p": "min-p"}
     cuts = [f"{name} {content[key]:g}" for key, name in names.items() if content[key]]
     return ", ".join([f"temperature {content['points'][0]['temperature']:g}", *cuts])
@@ -140,32 +139,32 @@ def _served(found: Mapping[str, Result]) -> Iterator[str]:
     if math.isnan(one.mean):
         return
     yield (
-        f"As served ({served_as(content)}), one draft token is kept {percent(one)} of the "
-        f"time, and one of four {percent(rates.mean(OPTIMUM, DRAFTS))}. The likeliest token alone "
-        f"equals the target's draw {percent(rates.mean(LIKELIEST, 1))} of the time."
+        f"As served ({served_as(content)}), a single draft token is accepted {percent(one)} of the "
+        f"time, and one of four {percent(rates.mean(OPTIMUM, DRAFTS))}. The draft's most "
+        f"likely token equals the target's draw {percent(rates.mean(LIKELIEST, 1))} of the time."
     )
     if whole:
         other = Acceptances(whole.content).mean(OPTIMUM, 1)
-        gap = versus(difference(other, one), "a draft that is cut like the target")
-        yield f"A draft that is not cut is kept {percent(other)} of the time: {gap}."
+        gap = versus(difference(other, one), "a draft truncated like the target")
+        yield f"A draft without truncation is accepted {percent(other)} of the time: {gap}."
 
 
 def tokens_a_call(one: Mapping[str, Any], texts: int) -> Estimate:
-    """Tokens a target call of a design, with its 95% interval over the texts."""
+    """Return tokens per target call of a design, with the 95% interval over texts."""
     mean, error = one["tokens_per_call"], one["standard_error"]
     half = float(scipy.special.stdtrit(texts - 1, 0.975)) * error if texts > 1 else math.nan
     return Estimate(mean, mean - half, mean + half)
 
 
 def designs_of(found: Result) -> Sequence[Mapping[str, Any]]:
-    """The designs of `NODES` nodes, the best first."""
+    """Return the designs of at most `NODES` nodes, best first."""
     budgets = {one["nodes"]: one["designs"] for one in found.content["budgets"]}
     designs: Sequence[Mapping[str, Any]] = budgets[NODES]
     return designs
 
 
 def shape_of(one: Mapping[str, Any]) -> str:
-    """Name a design."""
+    """Describe the shape of a design."""
     if one["chain"]:
         return f"a chain of {one['depth']}"
     if one["family"] == "paths":
@@ -178,22 +177,22 @@ def _tree(found: Mapping[str, Result]) -> Iterator[str]:
     texts = content["text_count"]
     best, chain = designs[0], next((one for one in designs if one["chain"]), None)
     timed = best["tokens_per_call_time"]
-    which = "gives most" if timed is None else f"is best, {timed:.2f} times as fast as no draft"
-    gives = (
-        f"Of {NODES} drafted tokens a round, at temperature {content['temperature']:g} and among "
-        f"the trees that were tried on these texts, {shape_of(best)} {which}: "
-        f"{tokens_a_call(best, texts).show(2)} tokens a target call"
+    rank = "is best" if timed is None else f"is best, {timed:.2f} times as fast as no draft"
+    choice = (
+        f"With at most {NODES} draft tokens per round at temperature {content['temperature']:g}, "
+        f"among the trees evaluated on these texts, {shape_of(best)} {rank}: "
+        f"{tokens_a_call(best, texts).show(2)} tokens per target call"
     )
     if chain is None or best["chain"]:
-        yield f"{gives}."
+        yield f"{choice}."
     else:
         gain = shifted(as_estimate(best["over_chain"]), -1.0)
         other = f"{shape_of(chain)} ({tokens_a_call(chain, texts).show(2)})"
-        yield f"{gives}, {versus(gain, other, '%')}."
+        yield f"{choice}, {versus(gain, other, '%')}."
 
 
 def _noise(found: Mapping[str, Result]) -> Iterator[str]:
-    """Noise or transport: by whole trees where models drafted them, else at one place."""
+    """Compare shared noise with optimal transport: whole trees if available, and one position."""
     designs = designs_of(found["round"]) if found["round"] else ()
     others = [one for one in designs if one["family"] != "shared-noise"]
     for one in designs:
@@ -202,24 +201,24 @@ def _noise(found: Mapping[str, Result]) -> Iterator[str]:
             rival = max(others, key=lambda other: float(other["tokens_per_call"]))
             mean, most = tokens_a_call(one, texts), tokens_a_call(rival, texts)
             gap = versus(difference(mean, most), f"the best other tree ({most.show(2)})", "", 1.0)
-            yield f"A tree that shares the noise gives {mean.show(2)} tokens a target call: {gap}."
+            yield f"A tree with shared noise yields {mean.show(2)} tokens per target call: {gap}."
     for name, when in (("one_place", "at temperature 1"), ("as_served", "as served")):
         rates = Acceptances(found[name].content) if found[name] else None
         if rates and not math.isnan(rates.mean(OPTIMUM, DRAFTS).mean):
-            yield f"A draft that shares the target's noise, {when}, {_of_four(rates, COUPLED)}."
+            yield f"Sampled verification with shared noise, {when}, {_of_four(rates, COUPLED)}."
 
 
 def _seconds(found: Mapping[str, Result]) -> Iterator[str]:
-    ways = {"martingale": "the best rule", "recursive-rejection": "recursive rejection"}
+    rules = {"martingale": "the best rule", "recursive-rejection": "recursive rejection"}
     for cell in found["verification"].content["cells"]:
-        name = ways.get(cell["solver"]) if cell["n"] == DRAFTS else None
+        name = rules.get(cell["solver"]) if cell["n"] == DRAFTS else None
         if name and (times := [one["seconds"]["plan"] for one in cell["solves"]]):
             time = f"{1e3 * median(times):.2g} ms"
             yield f"On this machine {name} takes {time} for four drafts (median of {len(times)})."
 
 
 def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fastest of what was decoded with drafts."""
+    """Return the fastest measurement of decoding with drafts."""
     drafted = [one for one in content["measurements"] if one["algorithm"] != "autoregressive"]
     found: Mapping[str, Any] = max(drafted, key=lambda one: one["speed_up"][0])
     return found
@@ -228,37 +227,37 @@ def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def _speed(found: Mapping[str, Result]) -> Iterator[str]:
     best = fastest(found["decoding"].content)
     up = as_estimate(best["speed_up"])
-    said = (
-        f"Decoded on this machine at temperature {best['temperature']:g}, the fastest of the ways "
-        f"that were tried is {best['algorithm']} with {best['paths']} x {best['length']} drafted "
-        f"tokens: {up.show(2)} times the speed of plain decoding"
+    line = (
+        f"On this machine at temperature {best['temperature']:g}, the fastest measured algorithm "
+        f"is {best['algorithm']} with {best['paths']} x {best['length']} draft tokens: "
+        f"{up.show(2)} times the speed of autoregressive decoding"
     )
     if math.isnan(up.low):
-        yield f"{said}, on one prompt, without an interval."
+        yield f"{line}, on one prompt, without an interval."
     else:
-        yield f"{said}, {versus(shifted(up, -1.0), 'plain decoding', '%')}."
+        yield f"{line}, {versus(shifted(up, -1.0), 'autoregressive decoding', '%')}."
 
 
 WRITERS: dict[str, tuple[Callable[[Mapping[str, Result]], Iterator[str]], str]] = {
     "overlap": (_overlap, "The capture could not be described"),
     "one_place": (_drafts, "The rules could not be compared"),
-    "as_served": (_served, "The rows could not be cut as served"),
+    "as_served": (_served, "The rows could not be truncated as served"),
     "round": (_tree, "No tree is recommended"),
     "noise": (_noise, ""),
     "verification": (_seconds, ""),
-    "decoding": (_speed, "Nothing was decoded"),
+    "decoding": (_speed, "Decoding was not measured"),
 }
-"""For each result, the function that writes its sentences, and the words before the reason if there
+"""For each result, the function that writes its sentences, and the text before the reason if there
 is no result.  The sentences about noise use several results."""
 
 
 def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:
-    """Compare the overlaps of two pairs, as if their rows were independent."""
+    """Compare the overlaps of two pairs as if their rows were independent."""
     found = [pair["overlap"] for pair in pairs]
     if len(found) != 2 or not all(found):
         return []
     one, other = map(overlap_of, found)
     gap = versus(difference(one, other), names[1])
-    said = [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
+    lines = [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
     same = found[0].content["target"] == found[1].content["target"]
-    return said if same else [*said, "The two captures are of different targets."]
+    return lines if same else [*lines, "The two captures have different targets."]

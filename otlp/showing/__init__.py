@@ -1,1 +1,1 @@
-"""How objects show themselves beside their `repr`: tables and bars of a notebook."""
+"""Notebook representations of objects: HTML tables and bars."""

@@ -1,4 +1,4 @@
-"""How a notebook shows a result: a small table, and a bar of the acceptance against its bound."""
+"""HTML representation of results: a small table, and a bar of acceptance and bound."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from html import escape
 
 
 def html_table(title: str, entries: Mapping[str, object]) -> str:
-    """Write a table of two columns, a name and what is said of it.
+    """Return a table with two columns, names and values.
 
     Parameters
     ----------
     title : str
-        What stands above it.
+        Caption of the table.
     entries : mapping of str to object
-        Shown as `str` shows them.
+        Values by name, converted with `str`.
 
     Returns
     -------
     str
-        HTML; whatever was given is escaped.
+        HTML; all text is escaped.
     """
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
-        f"<td style='text-align:left'>{escape(str(said))}</td></tr>"
-        for name, said in entries.items()
+        f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
+        for name, value in entries.items()
     )
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 
 
 def html_bar(acceptance: float, bound: float) -> str:
-    """Draw the acceptance as a bar from 0 to 1, and the bound as a line across it.
+    """Draw the acceptance as a bar from 0 to 1, and the bound as a line across the bar.
 
     Parameters
     ----------
     acceptance, bound : float
-        NaN where they are unknown: then there is no such part.
+        Values from 0 to 1; NaN if unknown, then not drawn.
 
     Returns
     -------
     str
-        SVG with its own text for who cannot see it.
+        SVG with a text alternative.
     """
     words = f"acceptance {acceptance:.4f}" if acceptance == acceptance else "acceptance unknown"
     if bound == bound:

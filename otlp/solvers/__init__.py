@@ -1,7 +1,7 @@
-"""Solvers: from a problem to a certified plan.  One file a solver; `table` names them."""
+"""Solvers, which compute a certified plan from a problem; one file per solver."""
 
 if __name__ != "otlp.solvers":
-    raise ImportError(f"import otlp.solvers, not {__name__}: its classes would be others")
+    raise ImportError(f"import otlp.solvers, not {__name__}, which would duplicate its classes")
 
 from otlp.solvers.by_name import line_up as line_up
 from otlp.solvers.by_name import make_solver as make_solver

@@ -1,13 +1,13 @@
-"""The choice of a solver: the fastest exact one for the draft scheme."""
+"""Selection of the fastest exact solver for a draft scheme."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.drafts import Explicit
-from otlp.errors import Capability
 from otlp.problem import Problem
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
@@ -22,11 +22,12 @@ from otlp.timing import Stopwatch
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Solve with the fastest exact solver for the scheme; the solution carries its name.
+    """Solve with the fastest exact solver for the scheme; the solution contains its name.
 
-    A closed form where there is one (`speculative-sampling` for a single draft, `martingale` for
-    i.i.d. ones, `greedy`, `hub`); `random-ranks` without replacement; `max-flow` for tuples that
-    are listed anyway, while the network fits its memory limit; else `orderings`.
+    The selected solver is a closed form if one exists (`speculative-sampling` for a single draft,
+    `martingale` for i.i.d. drafts, `greedy`, `hub`); `random-ranks` for drafts without
+    replacement; `max-flow` for explicit tuples if the network fits its memory limit; otherwise
+    `orderings`.
 
     Examples
     --------
@@ -41,7 +42,7 @@ class Auto(Solver):
     name: ClassVar[str] = "auto"
 
     def resolve(self, problem: Problem) -> Solver:
-        """The fastest exact solver for the scheme, whose name the solution carries."""
+        """Return the fastest exact solver for the scheme."""
         exact = SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver(), RandomRanks()
         for solver in exact:
             if solver.supports(problem):
@@ -52,9 +53,9 @@ class Auto(Solver):
         return Orderings()
 
     def supports(self, problem: Problem) -> Capability:
-        """Whether the selected solver takes the problem."""
+        """Return whether the selected solver supports the problem."""
         return self.resolve(problem).supports(problem)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Answer of the selected solver."""
+        """Return the answer of the selected solver."""
         return self.resolve(problem).answer(problem, clock)

@@ -1,4 +1,4 @@
-"""From a name and options to a solver."""
+"""Construction of solvers from names and options."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from otlp.solvers.table import SOLVERS, Solver, SolverName
 
 
 class Options(TypedDict, total=False):
-    """What the named solvers take as options, all together, for editors and type checkers.
+    """Options of all named solvers, for editors and type checkers.
 
-    Which solver takes which says its own page; `make_solver` refuses the others by name.
+    `make_solver` raises InvalidInputError for an option that the named solver does not have.
     """
 
     engine: str
@@ -37,7 +37,7 @@ class Options(TypedDict, total=False):
 
 
 def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
-    """Look up a solver by name and set its options; a fallback may be given by its name too.
+    """Create a solver by name and options; the option `fallback` may also be a name.
 
     Raises
     ------
@@ -53,18 +53,18 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
     if isinstance(solver, Solver):
         if options:
             raise InvalidInputError(
-                f"options {sorted(options)} were passed beside a solver object: set them on the "
-                f"object, as in {type(solver).__name__}(...)"
+                f"options must be set on the solver object, as in {type(solver).__name__}(...); "
+                f"got {sorted(options)}"
             )
         return solver
     if isinstance(solver, type) and issubclass(solver, Solver):
         raise UnknownSolverError(
-            f"{solver.__name__} is a class: make a solver of it, {solver.__name__}(), or give its "
-            f"name; known: {', '.join(SOLVERS)}"
+            f"solver must be an instance, such as {solver.__name__}(), or a name, got the class "
+            f"{solver.__name__}; known: {', '.join(SOLVERS)}"
         )
     if not isinstance(solver, str):
         raise UnknownSolverError(
-            f"solver is a {type(solver).__name__}: it must be a name or a solver object; "
+            f"solver must be a name or a solver object, got {type(solver).__name__}; "
             f"known: {', '.join(SOLVERS)}"
         )
     kind = SOLVERS.get(solver) or SOLVERS.get(solver_name(solver))
@@ -76,7 +76,7 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidInputError(
-            f"{solver} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}"
+            f"{solver} has no option {unknown[0]!r}; its options are {', '.join(known) or 'none'}"
         )
     if isinstance(options.get("fallback"), str):
         options["fallback"] = make_solver(options["fallback"])
@@ -84,7 +84,7 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
 
 
 def with_time_limit(name: str, seconds: float) -> Solver:
-    """Look up a solver by name and limit its time, where it has such an option.
+    """Create a solver by name and set its time limit, if it has this option.
 
     Examples
     --------
@@ -98,12 +98,12 @@ def with_time_limit(name: str, seconds: float) -> Solver:
 
 
 def line_up(names: Sequence[str], seconds: float, engines: Sequence[str] = ()) -> dict[str, Solver]:
-    """Look up solvers, as `with_time_limit` does, those of maximum flows once an engine.
+    """Create solvers with `with_time_limit`; create maximum-flow solvers once per engine.
 
     Raises
     ------
     InvalidInputError
-        If engines are named, and none of the solvers has one.
+        If `engines` is not empty and none of the solvers has an engine.
 
     Examples
     --------
@@ -111,21 +111,21 @@ def line_up(names: Sequence[str], seconds: float, engines: Sequence[str] = ()) -
     >>> list(line_up(["martingale", "max-flow"], 5.0, ["ortools", "graph-tool"]))
     ['martingale', 'max-flow, ortools', 'max-flow, graph-tool']
     """
-    found: dict[str, Solver] = {}
+    solvers: dict[str, Solver] = {}
     for name in names:
         solver = with_time_limit(name, seconds)
         if isinstance(solver, FlowSolver) and engines:
-            found |= {f"{name}, {engine}": replace(solver, engine=engine) for engine in engines}
+            solvers |= {f"{name}, {engine}": replace(solver, engine=engine) for engine in engines}
         else:
-            found[name] = solver
-    if engines and not any(isinstance(solver, FlowSolver) for solver in found.values()):
+            solvers[name] = solver
+    if engines and not any(isinstance(solver, FlowSolver) for solver in solvers.values()):
         raise InvalidInputError(
-            f"engine is {', '.join(engines)}, and of {', '.join(names)} none has one: max-flow and "
-            "slackness do"
+            f"engine must be omitted unless a solver has engines (max-flow and slackness do), got "
+            f"{', '.join(engines)} for {', '.join(names)}"
         )
-    return found
+    return solvers
 
 
 def option_names(kind: type[Solver]) -> list[str]:
-    """Names of the options of a kind of solver."""
+    """Return the names of the options of a solver class."""
     return [field.name for field in fields(kind)] if is_dataclass(kind) else []

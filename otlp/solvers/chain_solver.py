@@ -1,4 +1,4 @@
-"""A solver behind a chain of reductions: applies it, keeps the time limit, lifts the answer."""
+"""Base class of solvers that run an engine after a chain of reductions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from otlp.timing import Stopwatch, deadline
 
 
 class ChainSolver(Solver):
-    """Base class of the solvers that reduce a problem, run an engine, and go the same way back.
+    """Base class of solvers that reduce a problem, run an engine, and lift the engine's answer.
 
-    A subclass has the fields ``memory_limit`` and ``time_limit``, and says its chain and what it
-    does with what comes out of that.  It promises nothing of its plans: engines keep constraints
-    within tolerances of their own, and the verifier says whether a plan is lossless.
+    A subclass has the fields ``memory_limit`` and ``time_limit`` and defines `reduction` and `run`.
+    Its `promise` is `Guarantee.NONE`, because engines satisfy constraints only within their own
+    tolerances; the verifier decides whether a plan is lossless.
     """
 
     memory_limit: int
@@ -33,24 +33,24 @@ class ChainSolver(Solver):
     @property
     @abstractmethod
     def reduction(self) -> Chain:
-        """From a `Problem` to what the engine is given, and back."""
+        """Chain of reductions from a `Problem` to the input of the engine."""
 
     @abstractmethod
     def run(
         self, reduced: Any, clock: Stopwatch
     ) -> tuple[PrimalDual[Any, Any], Mapping[str, object]]:
-        """Solve what the chain gives: the answer to it, and details for the `Solution`.
+        """Solve the reduced problem; return its answer and details for the `Solution`.
 
-        The time since the chain, or the clock's last charge, goes to "solve".
+        The time since the reductions, or since the clock's last charge, is assigned to "solve".
 
         Raises
         ------
         Stopped
-            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
+            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` if the engine failed.
         """
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Reduce, run the engine within the time limit, and go back."""
+        """Reduce the problem, run the engine within the time limit, and lift its answer."""
         chain = self.reduction
         with deadline(self.time_limit):
             reduced, inverse = chain.reduce(problem, clock.charge)

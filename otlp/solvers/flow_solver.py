@@ -1,4 +1,4 @@
-"""What the solvers that find maximum flows share: the engine and its limits."""
+"""Base class of the maximum-flow solvers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otlp.capability import Capability, fits
 from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.distribution import FloatArray, Mask
-from otlp.errors import Capability, fits
 from otlp.problem import Problem
 from otlp.reductions import PrimalDual
 from otlp.reductions.flow_network import FlowNetwork
@@ -17,12 +17,12 @@ from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import run_engine
 
 BYTES_PER_ARC = 200.0
-"""Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
+"""Peak memory of reductions, engine and plan in bytes per arc, measured at V = 1000, n = 2."""
 
 
 @dataclass(frozen=True)
 class FlowSolver(ChainSolver):
-    """Base class of the solvers that find maximum flows; they describe the options."""
+    """Base class of the maximum-flow solvers; the subclasses document the options."""
 
     engine: str = "ortools"
     memory_limit: int = MEMORY_LIMIT
@@ -33,21 +33,21 @@ class FlowSolver(ChainSolver):
         super().__post_init__()
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept problems whose networks fit the memory limit."""
+        """Support problems whose networks fit the memory limit."""
         arcs = self.work(problem)
         return fits(f"a network of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def flow(
         self, network: FlowNetwork, what: str = "maximum flow"
     ) -> PrimalDual[FloatArray, Mask]:
-        """Find a maximum flow, and a minimum cut; `what` tells one of two networks in a message.
+        """Compute a maximum flow and a minimum cut; `what` names the network in messages.
 
         Raises
         ------
         Stopped
-            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
+            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` if the engine failed.
         EngineNotFoundError
-            If the engine is not there.
+            If the engine is not installed.
         """
         if network.groups == 0:
             return PrimalDual(np.zeros(network.capacities.size))

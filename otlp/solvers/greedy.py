@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.drafts import Greedy
-from otlp.errors import Capability
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import ClosedForm
@@ -17,11 +17,11 @@ from otlp.timing import Stopwatch
 
 @dataclass(frozen=True)
 class GreedySolver(ClosedForm):
-    """Run single-draft speculative sampling on the sampled draft: it never wastes a top token.
+    """Single-draft speculative sampling on the sampled draft of `otlp.Greedy`.
 
-    The sampled draft x follows q~, the draft without the top tokens A.  Accept it with probability
-    min(1, p_x / q~_x), else sample (p - q~)^+ normalised; what that gives to A was drafted, so the
-    acceptance is p(A) + sum over i outside A of min(p_i, q~_i), the optimum (Hu et al. 2025).
+    The sampled draft x follows q~, the draft without the top tokens A.  Accept x with probability
+    min(1, p_x / q~_x), else sample from (p - q~)^+ normalised.  Samples in A were also drafted, so
+    the acceptance is p(A) + sum over i outside A of min(p_i, q~_i), the optimum (Hu et al. 2025).
     O(V).
 
     Examples
@@ -41,13 +41,12 @@ class GreedySolver(ClosedForm):
             return Capability(True)
         return Capability(
             False,
-            "the rule needs drafts whose first n - 1 tokens are always the top ones "
-            f"(otlp.Greedy), and these are {problem.drafts!r}: use orderings, or martingale for "
-            "i.i.d. drafts",
+            "the drafts must be the n - 1 most likely tokens and one sampled token (otlp.Greedy), "
+            f"got {problem.drafts!r}; use orderings, or martingale for i.i.d. drafts",
         )
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Write the plan down."""
+        """Return the plan."""
         drafts = problem.drafts
         assert isinstance(drafts, Greedy)
         plan = SpeculativeSamplingPlan(problem, drafts.n - 1, drafts.rest, drafts.top)

@@ -1,4 +1,4 @@
-"""SpecHub's verification of its pairs, which is optimal for them."""
+"""SpecHub's verification rule, which is optimal for its pairs of drafts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray
 from otlp.drafts import Hub
-from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem, check_problem
@@ -22,14 +22,14 @@ from otlp.timing import Stopwatch
 
 
 class HubPlan(Plan):
-    """SpecHub's rule: the other token first, then the hub (SpecHub, Algorithms 2 and 3).
+    """SpecHub's rule: test the other token first, then the hub (SpecHub, Algorithms 2 and 3).
 
     Attributes
     ----------
     before, after : ndarray, shape (V,)
-        Probability that x is accepted, given the pair (x, hub), and given (hub, x).
+        Probability that x is accepted, given the pair (x, hub) and given (hub, x).
     hub_before, hub_after : float
-        Probability that then the hub is accepted.
+        Probability that the hub is accepted, given that x was rejected from the same pair.
     residual : ndarray, shape (V,)
         Distribution of the replacement.
     """
@@ -44,7 +44,7 @@ class HubPlan(Plan):
         taken_after = np.minimum(wanted - taken_before, drafts.after_hub)
         self.before = _share(taken_before, drafts.before_hub)
         self.after = _share(taken_after, drafts.after_hub)
-        # What is left of the pairs goes to the hub: of (hub, x) first, then of (x, hub).
+        # The remaining mass of the pairs goes to the hub: first from (hub, x), then from (x, hub).
         left_after = float(np.maximum(drafts.after_hub - taken_after, 0.0).sum())
         left_before = float(np.maximum(drafts.before_hub - taken_before, 0.0).sum())
         hub_of_after = min(target[hub], left_after)
@@ -57,7 +57,7 @@ class HubPlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution given the pair, O(V)."""
+        """Return the conditional distribution given the pair; O(V)."""
         one, two = self._check(draft_tokens)
         hub = self.drafts.hub
         other, share, hub_share = (
@@ -72,7 +72,7 @@ class HubPlan(Plan):
 
     @own_float_errors
     def first_draft(self) -> FloatArray:
-        """Probability that the verified token is x and the first draft, shape (V,); O(V)."""
+        """Return P(verified token = first draft = x), shape (V,); O(V)."""
         hub, pairs = self.drafts.hub, self.drafts
         rest = (1.0 - self.before) * (1.0 - self.hub_before) * self.residual
         first: FloatArray = pairs.before_hub * (self.before + rest)
@@ -82,9 +82,9 @@ class HubPlan(Plan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
+        """Return acceptance, including drafted replacements, and output distribution; O(V)."""
         accepted = np.zeros(self.problem.vocab_size)
-        replaced = np.zeros(self.problem.vocab_size)  # by x: no token of the pair was accepted
+        replaced = np.zeros(self.problem.vocab_size)  # By x: both tokens were rejected.
         hub = self.drafts.hub
         for pairs, share, hub_share in (
             (self.drafts.before_hub, self.before, self.hub_before),
@@ -102,7 +102,7 @@ class HubPlan(Plan):
 
 @dataclass(frozen=True)
 class HubSolver(ClosedForm):
-    """SpecHub (Algorithms 2 and 3): closed form, and optimal for its own pairs.
+    """SpecHub (Algorithms 2 and 3): a closed form, optimal for SpecHub's pairs.
 
     The acceptance is p_a + sum over x other than a of min(p_x, q_x / (1 - q_a)) for the hub a;
     O(V).
@@ -124,12 +124,12 @@ class HubSolver(ClosedForm):
             return Capability(True)
         return Capability(
             False,
-            "the rule needs SpecHub's pairs, which all hold the most likely token (otlp.Hub), and "
-            f"these are {problem.drafts!r}: use orderings, or martingale for i.i.d. drafts",
+            "the drafts must be SpecHub's pairs, which contain the most likely token (otlp.Hub), "
+            f"got {problem.drafts!r}; use orderings, or martingale for i.i.d. drafts",
         )
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Write the plan down."""
+        """Return the plan."""
         assert isinstance(problem.drafts, Hub)
         plan = HubPlan(problem, problem.drafts)
         return Answer(plan, Guarantee.OPTIMAL)

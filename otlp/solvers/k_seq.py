@@ -1,4 +1,4 @@
-"""SpecTr's k-sequential selection: the drafts in turn, each accepted by the same coin."""
+"""SpecTr's k-sequential selection: test the drafts in turn with the same acceptance rule."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import check_generator, check_number, own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import IID
-from otlp.errors import Capability
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import Marginals, Plan
@@ -25,21 +25,23 @@ from otlp.timing import Stopwatch
 
 
 class KSeqPlan(Plan):
-    """Accept the first draft x that passes a coin of min(1, p_x / (rho q_x)), else replace.
+    """Accept each draft x in turn with probability min(1, p_x / (rho q_x)), else replace.
 
     Parameters
     ----------
     problem : Problem
-        With i.i.d. drafts.
+        Problem with i.i.d. drafts.
+    draft : ndarray, shape (V,)
+        Draft distribution q.
     rho : float
-        The division factor, at least rho*.
+        Division factor, at least rho*.
 
     Attributes
     ----------
     beta : float
-        Probability that one draft passes: sum min(q, p / rho).
+        Probability that one draft passes its test: sum min(q, p / rho).
     some_draft_passes : float
-        1 - (1 - beta)^n: the acceptance as SpecTr counts it.
+        1 - (1 - beta)^n, the acceptance as SpecTr defines it.
     """
 
     def __init__(self, problem: Problem, draft: FloatArray, rho: float) -> None:
@@ -57,7 +59,7 @@ class KSeqPlan(Plan):
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution, O(V + n)."""
+        """Return the conditional distribution; O(V + n)."""
         left = 1.0
         coins = []
         tokens = self._check(draft_tokens).tolist()
@@ -74,7 +76,7 @@ class KSeqPlan(Plan):
         return first_accepted(tokens, self.passes[tokens] / self.draft[tokens], self.residual, rng)
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
-        """Draw the verified token: O(1) a coin, O(V) for a replacement."""
+        """Sample the verified token; O(1) per draft, O(V) for a replacement."""
         check_generator(rng)
         for token in self._check(draft_tokens).tolist():
             if rng.random() < self._coin(token):
@@ -87,12 +89,12 @@ class KSeqPlan(Plan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
+        """Return acceptance, including drafted replacements, and output distribution; O(V)."""
         n = self.problem.n
         accepted = self.passes * expected_tries(self.beta, n)
         failed = np.maximum(self.draft - self.passes, 0.0)
         none_passes = float(np.exp(n * np.log1p(-self.beta))) if self.beta < 1.0 else 0.0
-        # The failed drafts are i.i.d., too, and the replacement may be one of them.
+        # The rejected drafts are also i.i.d., and the replacement may be one of them.
         total = float(failed.sum())
         share = failed / total if total > 0.0 else failed
         among = inclusion_probability(share, n)
@@ -107,7 +109,7 @@ class KSeq(ClosedForm):
     Parameters
     ----------
     rho : float, optional
-        The division factor; by default rho*, the least that leaves the output distribution intact.
+        Division factor.  Default rho*, the smallest lossless factor.
 
     Raises
     ------
@@ -116,9 +118,9 @@ class KSeq(ClosedForm):
 
     Notes
     -----
-    O(V): each step of the bisection looks only at the tokens that are not decided yet.  The
-    acceptance is that of all rules here: P(the output was drafted).  SpecTr counts P(some draft
-    passes its coin), which is less where a replacement happens to have been drafted; it is
+    O(V): each step of the bisection visits only the tokens that are still undecided.  The
+    acceptance is defined as for all rules, P(the output was drafted).  SpecTr's acceptance is
+    P(some draft passes its test), which excludes replacements that were drafted; it is
     ``solution.details["some_draft_passes"]``, and at rho* at least 1 - (1 - 1/n)^n of the optimum.
 
     Examples
@@ -137,31 +139,31 @@ class KSeq(ClosedForm):
     def __post_init__(self) -> None:
         """Check the division factor."""
         if self.rho is not None:
-            check_number("rho", self.rho, lambda rho: 1.0 <= rho < np.inf, "be finite, at least 1")
+            check_number("rho", self.rho, lambda rho: 1.0 <= rho < np.inf, "be finite and >= 1")
 
     def supports(self, problem: Problem) -> Capability:
-        """Support i.i.d. drafts, and a `rho` that leaves the output distribution intact."""
+        """Support i.i.d. drafts, if `rho` is lossless."""
         check_problem(problem)
         drafts = problem.drafts
         if not isinstance(drafts, IID):
             return Capability(
                 False,
-                "the rule takes the drafts for n samples of one distribution, with replacement "
-                f"(otlp.IID), and would change the target's law on {drafts!r}: use "
-                "recursive-rejection, or orderings for the optimum",
+                "the drafts must be n independent samples from one distribution (otlp.IID), got "
+                f"{drafts!r}, for which the rule is not lossless; use recursive-rejection, or "
+                "orderings for the optimum",
             )
         if self.rho is not None:
             least = least_division_factor(problem.target, drafts.draft, drafts.n)
             if self.rho < least * (1.0 - 1e-12):
                 return Capability(
                     False,
-                    f"rho = {self.rho:.12g} is less than rho* = {least:.12g} of this problem, and "
-                    "would change the target's law: raise it, or leave it out",
+                    f"rho = {self.rho:.12g} is less than rho* = {least:.12g} of this problem, so "
+                    "the rule is not lossless; raise rho or omit it",
                 )
         return Capability(True)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Find rho* where none is given, and write the plan down."""
+        """Compute rho* and return the plan."""
         drafts = problem.drafts
         assert isinstance(drafts, IID)
         least = least_division_factor(problem.target, drafts.draft, drafts.n)
@@ -171,15 +173,15 @@ class KSeq(ClosedForm):
 
 
 def expected_tries(beta: float, n: int) -> float:
-    """(1 - (1 - beta)^n) / beta: how many of n drafts are looked at, on average."""
+    """Return the expected number of drafts that are tested, (1 - (1 - beta)^n) / beta."""
     return float(n) if beta < 1e-300 else float(inclusion_probability(beta, n) / beta)
 
 
 def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> float:
-    """rho*: the least rho for which no token is put out too often (SpecTr, Eq. 6).
+    """Compute rho*, the smallest lossless division factor (SpecTr, Eq. 6).
 
-    Token x passes with probability min(q_x, p_x / rho) times the expected number of tries, which
-    must not exceed p_x; so rho* solves rho = expected tries, in [1, n].
+    Token x is accepted with probability min(q_x, p_x / rho) times the expected number of tests,
+    which must not exceed p_x; so rho* in [1, n] solves rho = expected number of tests.
 
     Parameters
     ----------
@@ -189,7 +191,7 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
     Returns
     -------
     float
-        The upper end of the last interval of the bisection, so on the safe side.
+        Upper end of the last interval of the bisection, which is at least rho*.
     """
     p, q = np.empty((2, target.size))
     low, high = 1.0, float(n)
@@ -197,7 +199,7 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
     rho = low
     while low < high:
         beta = min(1.0, _passed(p[:count], q[:count], rho) + always + never / rho)
-        # Where some draft passes for certain both sides are 1 / beta, up to rounding.
+        # If some draft always passes, both sides equal 1 / beta up to rounding.
         if expected_tries(beta, n) <= rho * (1.0 + 2.0**-50):
             high = rho
         else:
@@ -212,7 +214,7 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
 
 @compiled(fastmath=WITHOUT_NAN)
 def _passed(p: FloatArray, q: FloatArray, rho: float) -> float:
-    """Sum of min(q, p / rho)."""
+    """Return the sum of min(q, p / rho)."""
     total, share = 0.0, 1.0 / rho
     for x in range(p.size):
         total += min(q[x], p[x] * share)
@@ -223,14 +225,16 @@ def _passed(p: FloatArray, q: FloatArray, rho: float) -> float:
 def _undecided(
     target: FloatArray, draft: FloatArray, low: float, high: float, p: FloatArray, q: FloatArray
 ) -> tuple[int, float, float]:
-    """Keep the tokens of which min(q, p / rho) is not the same side for all rho in [low, high].
+    """Select the tokens for which q - p / rho changes sign for rho in [low, high].
 
     Returns
     -------
     count : int
-        How many; they stand first in `p` and `q`, which may be the arrays that they come from.
+        Number of these tokens.  They are written to the start of `p` and `q`, which may be the
+        same arrays as `target` and `draft`.
     always, never : float
-        Draft mass of the tokens that always pass, target mass of those with p / rho at most q.
+        Draft mass of the tokens with q <= p / rho, target mass of the tokens with p / rho <= q,
+        for all these rho.
     """
     count, always, never = 0, 0.0, 0.0
     for x in range(target.size):

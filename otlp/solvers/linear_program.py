@@ -1,4 +1,4 @@
-"""The OTLP as a linear program, as it is written: the reference for every other solver."""
+"""The OTLP as a linear program, the reference for all other solvers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability, fits
 from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.distribution import FloatArray
-from otlp.errors import Capability, fits
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, FullProgram, MergeTuples, PrimalDual, RelaxedProgram, Support
 from otlp.reductions.transport_program import TransportProgram
@@ -20,7 +20,7 @@ from otlp.solvers.solver import run_engine
 from otlp.timing import Stopwatch
 
 BYTES_PER_VARIABLE = 1_200.0
-"""Peak memory of arrays, HiGHS and plan together."""
+"""Peak memory of arrays, HiGHS and plan, in bytes per variable."""
 
 FORMS = ("relaxed", "full")
 
@@ -33,22 +33,23 @@ class LinearProgram(ChainSolver):
     ----------
     form : str
         "relaxed" is Eq. 2, merged by set of tokens: one variable for each member of each set.
-        "full" is Eq. 1, verified token and drafted tuple jointly: up to (k + 1) k^n
-        variables for n i.i.d. drafts from k tokens.
+        "full" is Eq. 1, with a variable for each pair of verified token and drafted tuple: up to
+        (k + 1) k^n variables for n i.i.d. drafts from k tokens.
     memory_limit : int
-        Bytes that the solve may need.
+        Memory limit of the solve in bytes.
     time_limit : float, optional
-        Seconds up to HiGHS's answer; `Status.TIME_LIMIT` and no plan when they are over.
+        Time limit in seconds up to HiGHS's answer; when it is reached, the status is
+        `Status.TIME_LIMIT` and there is no plan.
 
     Raises
     ------
     InvalidInputError
-        If an option is out of range; for an unknown form, suggests the nearest.
+        If an option is out of range; for an unknown form, the message suggests the nearest.
 
     Notes
     -----
-    HiGHS's solution is feasible to 1e-13 of the total mass.  The plan is lossless all the same:
-    what the solution misses by goes to the replacement of rejected drafts.
+    HiGHS's solution is feasible to 1e-13 of the total mass.  The plan is nevertheless lossless,
+    because the replacement of rejected drafts compensates for the difference.
 
     Examples
     --------
@@ -70,17 +71,17 @@ class LinearProgram(ChainSolver):
         super().__post_init__()
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept problems whose linear program fits the memory limit."""
+        """Support problems whose linear program fits the memory limit."""
         count = self.variables(problem)
         what = f"the {self.form} linear program of {count:,.0f} variables"
         return fits(what, BYTES_PER_VARIABLE * count, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
-        """Return the number of variables, to the power that the time was seen to grow with."""
+        """Return the number of variables to the power 1.5, the measured growth of the time."""
         return float(self.variables(problem) ** 1.5)
 
     def variables(self, problem: Problem) -> float:
-        """Upper bound on the number of variables; lists nothing."""
+        """Return an upper bound on the number of variables, without listing tuples."""
         check_problem(problem)
         if self.form == "relaxed":
             return problem.drafts.set_count()[1]
@@ -89,7 +90,7 @@ class LinearProgram(ChainSolver):
 
     @property
     def reduction(self) -> Chain:
-        """From a `Problem` to the `TransportProgram` that HiGHS is given, and back."""
+        """Chain of reductions from a `Problem` to a `TransportProgram` for HiGHS."""
         if self.form == "full":
             return Chain(Support(), FullProgram(self.memory_limit))
         return Chain(Support(), MergeTuples(self.memory_limit), RelaxedProgram())

@@ -1,10 +1,11 @@
-"""The exact optimum for i.i.d. drafts: any vocabulary, any number of drafts, without a sort.
+"""The exact optimum for i.i.d. drafts, for any vocabulary and number of drafts, without a sort.
 
-The best distribution of the selected token is y = q clip(p/q, c, C), and scores reach it: a
-draft's score is a coupling of its token with a uniform number, in which W = n U^(n-1) has mean
-y_i / q_i given token i (a martingale coupling).  Swapping cells between the groups of tokens whose
-ratio is above the mean of W on their own cell, and those whose ratio is below, gives such a
-coupling by divisions alone.  A bin of ratios is one group, unless its ratios lie on both sides.
+The optimal distribution of the selected token is y = q clip(p/q, c, C).  It is attained by scores:
+the score of a draft is a coupling of its token with a uniform number U, in which W = n U^(n-1) has
+mean y_i / q_i given token i (a martingale coupling).  Such a coupling is constructed, with
+divisions only, by swapping cells between groups of tokens whose ratio is above the mean of W on
+their own cell and groups whose ratio is below it.  A bin of ratios is one group, unless it has
+ratios on both sides.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
-from otlp.errors import Capability
 from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
@@ -50,26 +51,26 @@ from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
 LEAST_RATIO = 1.0 / MOST_RATIO
-"""Levels are at least this, so that they are normal numbers."""
+"""Lower bound on levels, so that levels are normal floating-point numbers."""
 
 LEAST_MASS = LEAST_RATIO
-"""A group of less mass keeps its own cell: its products with differences of means would be
-subnormal, so that shares made of them mean nothing.  That costs no more than the mass itself."""
+"""A group of smaller mass keeps its own cell, because its products with differences of means would
+be subnormal and the shares meaningless.  The loss of acceptance is at most this mass."""
 
 
 @dataclass(frozen=True)
 class Martingale(Solver):
-    """Solve the OTLP for n i.i.d. drafts exactly, by scores.
+    """Solve the OTLP for n i.i.d. drafts exactly, with scores.
 
     Let Q and P be prefix sums in the order of p/q.  The optimum is 1 - delta with
-    delta = max (Q^n - P)^+, whose arg max is H* (Hu et al. 2025; Global Resolution, Eq. 4), and the
-    levels c and C are where sum (c q - p)^+ = sum (p - C q)^+ = delta.  Sums of p and q by bins of
-    p/q decide all three, and the tokens of a few bins (`otlp.numerics.ratio_bins`).
+    delta = max (Q^n - P)^+, whose arg max is H* (Hu et al. 2025; Global Resolution, Eq. 4).  The
+    levels c and C satisfy sum (c q - p)^+ = sum (p - C q)^+ = delta.  All three are computed from
+    sums of p and q by bins of p/q and from the tokens of a few bins (`otlp.numerics.ratio_bins`).
 
     Notes
     -----
-    O(V), and a sort of the tokens that bins do not tell apart; O(V) memory.  The plan takes O(G)
-    for G groups of tokens, some thousand of any vocabulary.
+    O(V), plus a sort of the tokens in the few opened bins; O(V) memory.  The plan needs O(G) memory
+    for G groups of tokens, a few thousand for any vocabulary.
 
     Examples
     --------
@@ -83,23 +84,23 @@ class Martingale(Solver):
     name: ClassVar[str] = "martingale"
     releases_gil: ClassVar[bool] = True
     promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless by construction: cells are as long as the mass on them, and swaps move equal masses;
-    what rounding leaves over is taken off the selection that the plan states."""
+    """Lossless by construction: the length of a cell is the mass on it, and swaps move equal
+    masses; the rounding error is subtracted from the plan's selection distribution."""
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept i.i.d. drafts."""
+        """Support i.i.d. drafts."""
         check_problem(problem)
         if isinstance(problem.drafts, IID):
             return Capability(True)
-        return Capability(False, f"the drafts are {problem.drafts!r}, not i.i.d.: use orderings")
+        return Capability(False, f"drafts must be i.i.d., got {problem.drafts!r}; use orderings")
 
     def work(self, problem: Problem) -> float:
-        """Return V."""
+        """Return the vocabulary size."""
         check_problem(problem)
         return problem.vocab_size
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Add up by p/q, find the water-filling levels, couple scores by swaps of cells."""
+        """Sum by p/q, compute the water-filling levels, and couple scores by swapping cells."""
         assert isinstance(problem.drafts, IID)
         target, draft, n = problem.target, problem.drafts.draft, problem.n
         bins = open_for_levels(target, draft, n, bits_for(target.size))
@@ -111,7 +112,7 @@ class Martingale(Solver):
 def _score_laws(
     target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
 ) -> tuple[tuple[int, IndexArray, FloatArray, IndexArray, FloatArray], Mask]:
-    """The fields of `ScoreLaws`, and H*."""
+    """Return the fields of `ScoreLaws` and H*."""
     start, p, q, closed = list_items(target, draft, bins, order)
     size = start.size
     level, p_sum, q_sum = start.copy(), p.copy(), np.zeros(size + 1)
@@ -152,31 +153,31 @@ def _clip(
     delta: float,
     n: int,
 ) -> tuple[int, int]:
-    """Find the water-filling levels c and C; merge the items at each of them into one group.
+    """Compute the water-filling levels c and C; merge the items at each level into one group.
 
     Parameters
     ----------
     ratio, q, closed : ndarray, shape (M,)
-        Overwritten where a merged group stands: with its level, its mass, and False.
+        Overwritten at the index of a merged group with its level, its mass, and False.
     q_sum : ndarray, shape (M + 1,)
-        Prefix sums of q, from 0; overwritten with the edges of merged groups.
+        Prefix sums of q, starting with 0; overwritten with the edges of merged groups.
     p_sum : ndarray, shape (M,)
         Prefix sums of p.
 
     Returns
     -------
     start, stop : int
-        Where the groups stand.  Item k is in group k, or in the first or last group.
+        Range of the groups.  Item k is in group k, or in the first or last group.
     """
     size = ratio.size
-    floor, stop = 0, size  # items before `floor` are at level c
+    floor, stop = 0, size  # Items before `floor` are at level c.
     while floor < stop:
         k = (floor + stop) // 2
         if ratio[k] * q_sum[k + 1] - p_sum[k] >= delta:
             stop = k
         else:
             floor = k + 1
-    start, ceiling = floor, size  # items from `ceiling` on are at level C
+    start, ceiling = floor, size  # Items from `ceiling` on are at level C.
     while start < ceiling:
         k = (start + ceiling) // 2
         if (1.0 - p_sum[k]) - ratio[k] * (q_sum[size] - q_sum[k + 1]) < delta:
@@ -208,8 +209,8 @@ def _clip(
 def _swap(mass: FloatArray, mean: FloatArray, rise: FloatArray) -> tuple[IndexArray, FloatArray]:
     """Swap cells until W has mean `mean` + `rise` in every group.
 
-    Groups that need a larger mean swap with later groups that need a smaller one, both in their
-    order.  What rounding leaves over is taken off the rise.
+    Groups that need a larger mean swap with later groups that need a smaller mean, both in order.
+    The rounding error is subtracted from `rise`.
 
     Returns
     -------
@@ -244,7 +245,7 @@ def _swap(mass: FloatArray, mean: FloatArray, rise: FloatArray) -> tuple[IndexAr
 
 @compiled
 def _spans(groups: FloatArray, bits: int, bin_count: int) -> IndexArray:
-    """The first and the last group that each bin's ratios may be in, from the groups' starts."""
+    """Return the first and last group that the ratios of each bin can be in."""
     spans = np.empty((bin_count, 2), np.int32)
     g, size = 0, groups.shape[0]
     for b in range(bin_count):

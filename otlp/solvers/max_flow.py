@@ -18,27 +18,28 @@ from otlp.timing import Stopwatch
 class MaxFlow(FlowSolver):
     """Solve the relaxed OTLP, merged by set of tokens, as a maximum flow.
 
-    Global Resolution, section 5.2 and Appendix F.  The chain is support, merging, network,
-    engine, and all of it back; the engine's minimum cut is the proof of optimality.
+    Global Resolution, section 5.2 and Appendix F.  The reductions are support, merging of tuples
+    and network; the engine's minimum cut proves optimality.
 
     Parameters
     ----------
     engine : str
-        "ortools", or "graph-tool", the paper's own, which PyPI does not have.
+        "ortools", or "graph-tool", the engine of the paper, which is not on PyPI.
     memory_limit : int
-        Bytes that the solve may need.
+        Memory limit of the solve in bytes.
     time_limit : float, optional
-        Seconds up to the engine's answer; `Status.TIME_LIMIT` and no plan when they are over.
+        Time limit in seconds up to the engine's answer; when it is reached, the status is
+        `Status.TIME_LIMIT` and there is no plan.
 
     Raises
     ------
     InvalidInputError
-        If an option is out of range; for an unknown engine, suggests the nearest.
+        If an option is out of range; for an unknown engine, the message suggests the nearest.
 
     Notes
     -----
     O(V + nnz) memory for nnz members of all token sets, binom(k, 1) + ... + n binom(k, n) for n
-    i.i.d. drafts from k tokens; the time of push-relabel is about linear in that here.
+    i.i.d. drafts from k tokens; the time of push-relabel is about linear in nnz in practice.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class MaxFlow(FlowSolver):
 
     @property
     def reduction(self) -> Chain:
-        """From a `Problem` to its network, and back."""
+        """Chain of reductions from a `Problem` to a `FlowNetwork`."""
         return Chain(Support(), MergeTuples(self.memory_limit), NetworkReduction())
 
     def run(

@@ -1,4 +1,4 @@
-"""Naive speculative sampling: sample from the target, and see whether it was drafted."""
+"""Naive speculative sampling: sample from the target and accept if the token was drafted."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from otlp.timing import Stopwatch
 
 
 class NaivePlan(Plan):
-    """The target itself, whatever was drafted."""
+    """Plan that samples from the target, independently of the drafts."""
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution: a copy of the target."""
+        """Return a copy of the target."""
         self._check(draft_tokens)
         return self.problem.target.copy()
 
@@ -39,7 +39,7 @@ class NaivePlan(Plan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance p_i P(i was drafted), and the target."""
+        """Return the acceptance p_i P(i was drafted) and the target."""
         target = self.problem.target
         return Marginals(target * self.problem.drafts.inclusion, target, "closed form")
 
@@ -61,11 +61,11 @@ class Naive(ClosedForm):
     name: ClassVar[str] = "naive"
 
     def work(self, problem: Problem) -> float:
-        """Vocabulary size times drafts."""
+        """Return the vocabulary size times the number of drafts."""
         check_problem(problem)
         return float(problem.vocab_size) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Write the plan down; the verifier finds the bound."""
+        """Return the plan; the verifier computes the bound."""
         plan = NaivePlan(problem)
         return Answer(plan, Guarantee.LOSSLESS)

@@ -1,4 +1,4 @@
-"""The optimal plan of any draft scheme, as a random mixture of priority orderings."""
+"""The optimal plan for any draft scheme, as a mixture of priority orderings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, deadline
 
 PROVABLE = GAP_TOLERANCE - 1e-12
-"""A gap that the verifier, who sums in another order, finds to be within the tolerance."""
+"""Gap for a proof of optimality; the margin covers the verifier's different order of summation."""
 
 ENUMERATION_LIMIT = 1e5
-"""Members of all token sets, times orderings, up to which the acceptance is enumerated."""
+"""Maximum of members of all token sets times orderings for an enumeration of the acceptance."""
 
 STATUS = {
     "gap": Status.SOLVED,
@@ -34,9 +34,9 @@ STATUS = {
 
 
 class OrderingsPlan(SelectionPlan):
-    """Draw an ordering of the tokens, and select the drafted token that stands first in it.
+    """Draw an ordering of the tokens and select the drafted token that is first in the ordering.
 
-    Works for any draft scheme: every selection that the drafts allow is such a mixture.
+    Every selection that a draft scheme allows is such a mixture of orderings.
 
     Parameters
     ----------
@@ -44,17 +44,17 @@ class OrderingsPlan(SelectionPlan):
     weights : ndarray, shape (R,)
         Probabilities of the orderings.
     orders : ndarray of int, shape (R, V)
-        Permutations of the tokens, the preferred one first.
+        Permutations of the tokens, highest priority first.
     selection_distribution : ndarray, shape (V,)
-        The mixture's distribution of the selected token.
+        Distribution of the selected token under the mixture.
 
     Notes
     -----
     O(RV) memory; O(log R + n) to select, O(Rn) for `selection`.
 
-    While the mixture is not optimal, a rejected token can be replaced by another drafted one.
-    `marginals` counts this where the token sets are few enough to be listed; elsewhere its
-    acceptance is that of the selected token, a lower bound that is short by at most the gap.
+    If the mixture is not optimal, the replacement of a rejected token may be another drafted token.
+    `marginals` includes this if all token sets can be listed; otherwise its acceptance is that of
+    the selected token, a lower bound that is too low by at most the gap.
     """
 
     def __init__(
@@ -73,20 +73,20 @@ class OrderingsPlan(SelectionPlan):
         self._cumulative = np.cumsum(self.weights)
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw an ordering for each tuple, and take its drafted token that stands first."""
+        """Draw an ordering for each tuple and select its first drafted token."""
         chosen = invert_cdf(self._cumulative, rng.random(len(tokens)))
         first = np.argmin(self.ranks[chosen[:, None], tokens], axis=1)
         selected: IntArray = tokens[np.arange(len(tokens)), first]
         return selected
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """Distribution of the selected token: the weights of the orderings that it is first in."""
+        """Return the distribution of the selected token: weights of orderings where it is first."""
         tokens = np.unique(draft_tokens)
         first = np.argmin(self.ranks[:, tokens], axis=1).astype(np.int64)
         return tokens, sum_by(first, self.weights, tokens.size)
 
     def realised_selection_distribution(self) -> FloatArray:
-        """Mix the priority marginals of the orderings as they are stored; O(R) passes."""
+        """Compute the mixture of the priority marginals of the stored orderings; O(R) passes."""
         result = np.zeros(self.problem.vocab_size)
         order = np.empty(self.problem.vocab_size, dtype=np.int64)
         places = np.arange(self.problem.vocab_size)
@@ -97,7 +97,7 @@ class OrderingsPlan(SelectionPlan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution; see the notes of the class."""
+        """Return acceptance and output distribution; see the notes of the class."""
         if self.problem.drafts.set_count()[1] * self.weights.size > ENUMERATION_LIMIT:
             return super().marginals()
         sets = self.problem.drafts.enumerate_sets()
@@ -111,19 +111,19 @@ class OrderingsPlan(SelectionPlan):
 
 @dataclass(frozen=True)
 class Orderings(Solver):
-    """Walk to the best mixture of priority orderings by Wolfe's minimum-norm point.
+    """Compute the best mixture of priority orderings with Wolfe's minimum-norm-point algorithm.
 
-    Lossless at every step; the bound that proves the gap comes with each step for nothing.
+    The plan is lossless after every iteration, and each iteration includes a bound on the gap.
 
     Parameters
     ----------
     gap : float
-        Stop when the acceptance is certified within this of the optimum.
+        Optimality gap at which to stop.
     max_iterations : int
-        Orderings to visit at most.
+        Maximum number of orderings.
     time_limit : float, optional
-        Seconds to spend at most, the verifier's included; `Status.TIME_LIMIT` with the plan so
-        far, or without one where not even one ordering could be computed.
+        Time limit in seconds, including the verifier; when it is reached, the status is
+        `Status.TIME_LIMIT` with the current plan, or without a plan before the first ordering.
 
     Raises
     ------
@@ -132,9 +132,9 @@ class Orderings(Solver):
 
     Notes
     -----
-    See `otlp.numerics.minimum_norm`: a sort and a pass of the scheme over all tokens for each
-    ordering, O(RV) memory for R orderings.  R grows with the number of tokens that matter and
-    with the accuracy; it is largest where the optimum is nearly 1.
+    See `otlp.numerics.minimum_norm`.  Each ordering costs a sort and a pass of the scheme over all
+    tokens; O(RV) memory for R orderings.  R grows with the number of relevant tokens and with the
+    accuracy; R is largest if the optimum is nearly 1.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class Orderings(Solver):
     name: ClassVar[str] = "orderings"
     releases_gil: ClassVar[bool] = True
     promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless at every step: y is summed up from the orderings themselves."""
+    """Lossless after every iteration, because y is computed from the orderings themselves."""
 
     gap: float = PROVABLE
     max_iterations: int = 1000
@@ -156,17 +156,17 @@ class Orderings(Solver):
 
     def __post_init__(self) -> None:
         """Check the options."""
-        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number >= 0")
         whole_number(self.max_iterations, "max_iterations", 1)
         check_time_limit(self.time_limit)
 
     def work(self, problem: Problem) -> float:
-        """Tokens that can be drafted, times drafts."""
+        """Return the number of tokens that can be drafted times the number of drafts."""
         check_problem(problem)
         return float(problem.drafts.support.sum()) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Find the mixture on the tokens that can be drafted."""
+        """Compute the mixture on the tokens that can be drafted."""
         small, inverse = Support().reduce(problem)
         drafts = small.drafts
         clock.charge("reduce")
@@ -180,7 +180,7 @@ class Orderings(Solver):
                     self.max_iterations,
                 )
         except TimeoutError as late:
-            raise TimeoutError(f"{late}, before there was one ordering") from late
+            raise TimeoutError(f"{late}, before the first ordering") from late
         clock.charge("solve")
         plan = OrderingsPlan(small, found.weights, found.orders, found.selection_distribution)
         lifted, subset = Support().lift(PrimalDual(plan, found.subset), inverse)
@@ -188,8 +188,8 @@ class Orderings(Solver):
         message = ""
         if found.stopped != "gap":
             message = (
-                f"stopped at a gap of {found.gap:.3g} after {found.iterations} orderings, short "
-                f"of gap = {self.gap:.3g} ({found.stopped}); the plan is lossless"
+                f"stopped at a gap of {found.gap:.3g} after {found.iterations} orderings, above "
+                f"gap = {self.gap:.3g} ({found.stopped}); the plan is lossless"
             )
         return Answer(
             lifted,

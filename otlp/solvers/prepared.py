@@ -1,6 +1,7 @@
-"""A problem of which H* is known: a conditional then solves the system of its own tuple alone.
+"""Plans for i.i.d. drafts that solve the inner or outer system only when a tuple needs it.
 
-The paper's use (Global Resolution, Eq. 7 and 8): one tuple is drafted, and one conditional needed.
+This is the use case of the paper (Global Resolution, Eq. 7 and 8): one tuple is drafted, and only
+its conditional is needed.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from otlp.reductions import PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, Sides, split
 from otlp.reductions.support import SupportInverse
 from otlp.solution import Guarantee, SolveError
-from otlp.solvers.solver import Solver, answered
+from otlp.solvers.solver import Solver, catch_stopped
 from otlp.timing import Stopwatch
 
 
 class SystemSolver(Solver):
-    """Base class of the solvers that solve one system at a time, for i.i.d. drafts."""
+    """Base class of solvers that can solve one system at a time for i.i.d. drafts."""
 
     @property
     def promise(self) -> Guarantee:
-        """Each system puts out what is wanted of it, however well it is solved."""
+        """Each system has its required output distribution, however accurately it is solved."""
         return Guarantee.LOSSLESS
 
     def write(self, problem: Problem) -> Plan:
-        """Find H* and divide the target; each conditional then solves what its own tuple needs.
+        """Compute H* and split the target; a conditional later solves the system of its tuple.
 
-        Where the drafts are not i.i.d. one system divides for the other: both are solved.
+        If the drafts are not i.i.d., one system depends on the other, so solve both.
         """
         if not isinstance(problem.drafts, IID):
             return super().write(problem)
@@ -46,7 +47,7 @@ class SystemSolver(Solver):
         return Prepared(self, problem, self.divide(small), inverse)
 
     def divide(self, problem: Problem) -> Sides:
-        """Find H*, and what each system has to put out."""
+        """Compute H* and the output that each system must have."""
         return split(problem)
 
     @abstractmethod
@@ -56,21 +57,21 @@ class SystemSolver(Solver):
         Raises
         ------
         Stopped
-            Where its work stops before there is a plan.
+            If the solver stops before it has a plan.
         """
 
 
 class Prepared(Plan):
-    """Conditionals that are not certified, each from its own system, which is solved when needed.
+    """Plan without a certificate whose conditionals solve the system of their tuple when needed.
 
     Parameters
     ----------
     solver : SystemSolver
     problem : Problem
     sides : Sides
-        H* and the divided target, over the tokens that can be drafted.
+        H* and the split target, over the tokens that can be drafted.
     inverse : SupportInverse
-        The way back from these tokens.
+        Inverse of the restriction to these tokens.
     """
 
     def __init__(
@@ -81,26 +82,26 @@ class Prepared(Plan):
 
     @cached_property
     def subset(self) -> Mask:
-        """H*, shape (V,)."""
+        """Subset H*, shape (V,)."""
         subset: Mask
         _, subset = self._lift(PrimalDual(None, self.sides.outer.subset))
         return subset
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional of the plan; see `otlp.Plan.conditional`.
+        """Return the conditional distribution; see `otlp.Plan.conditional`.
 
         Raises
         ------
         SolveError
-            If the tuple's system is not solved; a fallback is not used.
+            If the solver finds no plan of the tuple's system; a fallback is not used.
         """
         tokens = self._check(draft_tokens)
         return (self.inner if self.subset[tokens].all() else self.outer).conditional(tokens)
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Sum over both systems, which are solved for it."""
+        """Solve both systems and return the sum of their marginals."""
         return self.finished().marginals()
 
     def finished(self) -> Plan:
@@ -109,16 +110,16 @@ class Prepared(Plan):
 
     @cached_property
     def outer(self) -> Plan:
-        """The system of the tuples that leave H*."""
+        """Plan of the outer system, for tuples with a token outside H*."""
         return self._solve(self.sides.outer)
 
     @cached_property
     def inner(self) -> Plan:
-        """The system of the tuples inside H*."""
+        """Plan of the inner system, for tuples inside H*."""
         return self._solve(self.sides.inner)
 
     def _solve(self, side: Side) -> Plan:
-        answer = answered(lambda: Answer(self.solver.system(side)))
+        answer = catch_stopped(lambda: Answer(self.solver.system(side)))
         if answer.plan is None:
             failed = replace(answer, subset=self.subset)
             raise SolveError(certify(self.problem, self.solver.name, failed, Stopwatch()))

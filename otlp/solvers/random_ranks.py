@@ -1,11 +1,12 @@
-"""The optimum for draws without replacement: tokens that swap places in one priority ordering.
+"""The optimum for drafts without replacement: tokens swap places in one priority ordering.
 
-Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
-often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
-(`otlp.solvers.martingale`): arrivals in an exponential race, as if each could arrive often.  Of
-the many optimal selections y is the one with y/p as even as possible: on H* it exceeds p,
-elsewhere it falls short, and by as much the swaps may miss it.  A swap moves the chances of the
-other tokens by a little: a fixed-point iteration, with Anderson's acceleration, corrects that.
+Order the tokens by p/q; the optimal subset H* is a prefix.  With this ordering, some tokens are
+selected too often and others too rarely.  Pairs of such tokens swap parts of their places, as
+i.i.d. drafts swap cells (`otlp.solvers.martingale`).  A place is a set of arrivals in an
+exponential race in which a token can arrive repeatedly.  The selection y is the optimal one with
+y/p as even as possible: y exceeds p on H* and is below p elsewhere, and errors of the swaps up to
+this difference cost no acceptance.  A swap slightly changes the probabilities of the other tokens;
+a fixed-point iteration with Anderson acceleration corrects this.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
-from otlp.errors import Capability
 from otlp.numerics.ascending import by_ratio
 from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
@@ -31,37 +32,38 @@ from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, loaded
 
 HISTORY = 2
-"""Earlier iterates that Anderson's acceleration combines with the last."""
+"""Number of earlier iterates that Anderson acceleration combines with the last iterate."""
 
 WINDOW, STALLED = 8, 0.05
-"""In so many iterations the residual must fall below this part of itself, or it has stalled."""
+"""The iteration has stalled if the residual is not below `STALLED` times its value `WINDOW`
+iterations earlier."""
 
 TIME_FACTORS = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
-"""Multiples of the usual truncation time, tried in turn where the iteration stalls."""
+"""Multiples of the default truncation time; the next one is used if the iteration stalls."""
 
 MOST_ARRIVALS = 40.0
-"""With a larger mean number of arrivals, there is at least one, to rounding."""
+"""Cap on the mean number of arrivals; above it, P(no arrival) is below rounding."""
 
 RARE = 1e-300
-"""A rate whose time, or a probability whose inverse, may overflow."""
+"""Threshold below which the reciprocal of a rate or a probability may overflow."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
-"""Newton steps and tolerance of the truncation time, which affects the speed alone."""
+"""Newton steps and tolerance of the truncation time, which affects only the speed."""
 
 MOST_DRAFTS = 64
-"""For more, the integral over arrival times would underflow."""
+"""Maximum number of drafts; with more, the integral over arrival times would underflow."""
 
 
 @dataclass(frozen=True)
 class RandomRanks(Solver):
-    """Swap places in the ordering by p/q until the best selection is reached.
+    """Swap places in the ordering by p/q until the selection is optimal.
 
     Parameters
     ----------
     gap : float
-        Stop when the acceptance is certified within this of the optimum.
+        Optimality gap at which to stop.
     max_iterations : int
-        Corrections of the swaps at most.
+        Maximum number of corrections of the swaps.
 
     Raises
     ------
@@ -70,11 +72,11 @@ class RandomRanks(Solver):
 
     Notes
     -----
-    A sort, then O(nV) a correction and node of the integral over arrival times
-    (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
-    nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
-    measured, not proved: where it stalls, as it may where nearly all tokens are drafted, it begins
-    anew with another truncation time, and where all have stalled, with `Orderings`.
+    A sort, then O(nV) per correction and node of the integral over arrival times
+    (`otlp.WithoutReplacement`); O(V) memory for the plan.  One or two corrections suffice, unless
+    alpha* is nearly 1: then y = p, and each correction reduces the gap by a constant factor.  This
+    convergence is measured, not proved.  If the iteration stalls, as can happen if nearly all
+    tokens are drafted, it restarts with another truncation time, and finally with `Orderings`.
 
     Examples
     --------
@@ -89,34 +91,34 @@ class RandomRanks(Solver):
     name: ClassVar[str] = "random-ranks"
     releases_gil: ClassVar[bool] = True
     promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless after every correction: y is summed up from the ranks themselves."""
+    """Lossless after every correction, because y is computed from the ranks themselves."""
 
     gap: float = PROVABLE
     max_iterations: int = 100
 
     def __post_init__(self) -> None:
         """Check the options."""
-        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number >= 0")
         whole_number(self.max_iterations, "max_iterations", 1)
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept two or more drafts without replacement."""
+        """Support 2 to 64 drafts without replacement."""
         check_problem(problem)
         if isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS:
             return Capability(True)
         return Capability(
             False,
-            f"the drafts are {problem.drafts!r}, not 2 to {MOST_DRAFTS} without replacement: "
-            "use orderings",
+            f"the drafts must be 2 to {MOST_DRAFTS} drafts without replacement, got "
+            f"{problem.drafts!r}; use orderings",
         )
 
     def work(self, problem: Problem) -> float:
-        """Tokens that can be drafted, times drafts."""
+        """Return the number of tokens that can be drafted times the number of drafts."""
         check_problem(problem)
         return float(problem.drafts.support.sum()) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Swap, and correct the swaps."""
+        """Swap places and correct the swaps."""
         small, inverse = Support().reduce(problem)
         clock.charge("reduce")
         target, drafts = small.target, small.drafts
@@ -172,7 +174,7 @@ def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
 def _accelerated(
     iterates: list[FloatArray], residuals: list[FloatArray], draft: FloatArray
 ) -> FloatArray:
-    """The next iterate: Anderson's combination of the last ones, least squares weighted by 1/q."""
+    """Return the next iterate by Anderson acceleration, with least squares weighted by 1/q."""
     changes = np.diff(residuals, axis=0)
     weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > RARE)
     parts = np.linalg.lstsq(weighted @ changes.T, weighted @ residuals[-1], rcond=None)[0]
@@ -181,7 +183,7 @@ def _accelerated(
 
 
 def _truncation_time(draft: FloatArray, n: int) -> float:
-    """When about n tokens have arrived, on average; they never all have."""
+    """Return the time at which about n tokens, but never all, have arrived on average."""
     count = min(n, np.count_nonzero(draft) - 0.5)
     time = count
     for _ in range(NEWTON_STEPS):
@@ -199,11 +201,11 @@ def _truncation_time(draft: FloatArray, n: int) -> float:
 def _isotonic(
     target: FloatArray, order: IntArray, marginals: FloatArray
 ) -> tuple[float, Mask, FloatArray]:
-    """1 - alpha*, H*, and y, for tokens ordered by p/q ascending.
+    """Return 1 - alpha*, H* and y, for tokens ordered by p/q ascending.
 
     y/p is the antitonic regression, weighted by p, of v/p for the marginals v of the ordering:
-    where that rises, neighbours pool their mass and share it in proportion to p.  Between
-    two pools the ordering keeps all of one above the other, and in a pool y/q rises as p/q does,
+    where v/p increases, neighbours pool their mass in proportion to p.  Of two pools, the ordering
+    puts all tokens of one above all tokens of the other, and within a pool y/q increases with p/q,
     so y is a selection.
     """
     excess = np.cumsum(marginals[order] - target[order])
@@ -223,25 +225,26 @@ def _swap(
 ) -> tuple[IntArray, FloatArray]:
     """Swap places until each token would have `wanted`, if its arrivals were a Poisson process.
 
-    A token has the best rank of its arrivals.  A place is as wide as its token arrives often: its
-    value falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
-    between them what they had, however likely the two are.  Tokens that need more give the bottom
-    of their places for the top of those of later ones that need less, both in their order.
+    A token has the best rank of its arrivals.  The width of a place is the mean number of arrivals
+    of its token; the value of a place falls by exp(-x) over the width x.  If two tokens swap equal
+    widths, the tokens between them are not affected.  Tokens that need more exchange the bottom of
+    their places for the top of the places of later tokens that need less, both in order.
 
     Parameters
     ----------
     arrivals : ndarray, shape (V,)
         Mean number of arrivals of each token.
     order : ndarray, shape (M,)
-        The tokens, the lowest rank first.
+        Tokens, the lowest rank first.
     marginals : ndarray, shape (V,)
-        What each token has without swaps.
+        Selection probability of each token without swaps.
     wanted : ndarray, shape (V,)
+        Selection probability of each token with swaps.
 
     Returns
     -------
     tokens, shares : ndarray, shape (K,)
-        Whose rank each is, the lowest first, and how often; K <= 5 M.
+        Token of each rank, the lowest rank first, and its probability; K <= 5 M.
     """
     size = order.size
     deficit, left, bottom = np.empty(size), arrivals[order], np.empty(size)
@@ -301,7 +304,7 @@ def _swap(
 
 @compiled
 def _growth(gain: float, top: float, bottom: float) -> float:
-    """exp(w) - 1 for the width w of a swap that gains so much, or infinity if none does."""
+    """Return exp(w) - 1 for the width w of a swap with this gain; infinity if there is none."""
     half = 0.5 * (top - bottom - gain)
     rest = half * half - bottom * gain
     return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
@@ -309,5 +312,5 @@ def _growth(gain: float, top: float, bottom: float) -> float:
 
 @compiled
 def _share(above: float, part: float) -> float:
-    """The chance of an arrival in this part and of none in what lies above."""
+    """Return P(arrival in this part and no arrival above it)."""
     return -float(np.exp(-above) * np.expm1(-part))

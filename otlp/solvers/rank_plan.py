@@ -1,4 +1,4 @@
-"""A plan that lets every drafted token draw its rank by itself and selects the best one."""
+"""A plan that draws a rank for each draft independently and selects the best rank."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 
 ENUMERATION_LIMIT = 3_000
-"""Members of all token sets up to which the acceptance is enumerated."""
+"""Maximum number of members of all token sets for an enumeration of the acceptance."""
 
 
 class RankPlan(SelectionPlan):
-    """Select the drafted token of the best rank, then accept or replace it.
+    """Select the drafted token with the best rank, then accept or replace it.
 
     Parameters
     ----------
     problem : Problem
-        With drafts without replacement.
+        Problem with drafts without replacement.
     selection_distribution : ndarray, shape (V,)
-        The distribution y of the selected token.
+        Distribution y of the selected token.
     tokens : ndarray, shape (M,)
-        Whose rank each is, from the lowest to the best: no two tokens share a rank.
+        Token of each rank, from the lowest to the best rank.
     shares : ndarray, shape (M,)
-        How often the token has that rank; those of a token sum to one.
+        Probability that the token draws this rank; the shares of a token sum to one.
 
     Attributes
     ----------
     offsets : ndarray, shape (V + 1,), int64
-        Token i has the entries ``offsets[i]`` to ``offsets[i + 1]`` of the next two; none if it
-        is never drafted.
+        Token i has the entries ``offsets[i]`` to ``offsets[i + 1]`` of the next two arrays; none
+        if the token is never drafted.
     ranks : ndarray, shape (M,), int32
-        The token's ranks, ascending; the largest drawn is the best.
+        Ranks of each token, ascending; the largest rank drawn is the best.
     reached : ndarray, shape (M,)
-        Probability of the token's ranks so far; the last of a token counts as 1.
+        Cumulative probability of the token's ranks; the last entry of a token counts as 1.
 
     Raises
     ------
@@ -54,9 +54,9 @@ class RankPlan(SelectionPlan):
     O(V) memory; O(n log V) to select; the exact distribution of a selection costs O(n) for each
     rank of a drafted token.
 
-    While the gap is not zero, a rejected token can be replaced by another drafted one.
-    `marginals` counts this where the token sets are few enough to be listed; elsewhere its
-    acceptance is that of the selected token, a lower bound that is short by at most the gap.
+    If the gap is not zero, the replacement of a rejected token may be another drafted token.
+    `marginals` includes this if all token sets can be listed; otherwise its acceptance is that of
+    the selected token, a lower bound that is too low by at most the gap.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class RankPlan(SelectionPlan):
         super().__init__(problem, selection_distribution)
         if not isinstance(problem.drafts, WithoutReplacement):
             raise UnsupportedProblemError(
-                f"a plan by ranks needs drafts without replacement, not {problem.drafts!r}"
+                f"the drafts of a RankPlan must be without replacement, got {problem.drafts!r}"
             )
         self.drafts = problem.drafts
         self.offsets, self.ranks, self.reached = _by_token(tokens, shares, problem.vocab_size)
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
-        """Draw as `select_many` does, in steps that an audit can follow to their exact law."""
+        """Sample as `select_many` does, in steps that an audit can enumerate exactly."""
         drawn = []
         for token in draft_tokens.tolist():
             row = slice(self.offsets[token], self.offsets[token + 1])
@@ -84,18 +84,18 @@ class RankPlan(SelectionPlan):
         return int(max(drawn)[1])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw the rank of each drafted token, and take the best of each tuple."""
+        """Draw the rank of each drafted token and select the best rank of each tuple."""
         uniform = rng.random(tokens.shape)
         return _best_ranked(tokens, uniform, self.offsets, self.ranks, self.reached)
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
+        """Return the exact distribution of the selected token; see `SelectionPlan`."""
         tokens = np.unique(draft_tokens)
         rows = _rows(tokens, self.offsets, self.ranks, self.reached)
         return tokens, best_of(np.ones(tokens.size, dtype=np.int64), *rows)
 
     def realised_selection_distribution(self) -> FloatArray:
-        """Distribution of the selected token, from the ranks alone; an integral over time."""
+        """Compute the distribution of the selected token from the ranks; an integral over time."""
         tokens, shares = _steps(self.offsets, self.ranks, self.reached)
         drafted = self.drafts.support
         if not (np.all(shares >= 0.0) and np.all(np.diff(self.offsets) > 0, where=drafted)):
@@ -106,7 +106,7 @@ class RankPlan(SelectionPlan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution; see the notes of the class."""
+        """Return acceptance and output distribution; see the notes of the class."""
         if self.drafts.set_count()[1] > ENUMERATION_LIMIT:
             return super().marginals()
         sets = self.drafts.enumerate_sets()
@@ -121,7 +121,7 @@ class RankPlan(SelectionPlan):
 def _by_token(
     tokens: IntArray, shares: FloatArray, vocab_size: int
 ) -> tuple[IntArray, npt.NDArray[np.int32], FloatArray]:
-    """Offsets, ranks and what is reached, from the token and the share of each rank."""
+    """Return `offsets`, `ranks` and `reached` from the token and the share of each rank."""
     offsets = np.zeros(vocab_size + 1, np.int64)
     for token in tokens:
         offsets[token + 1] += 1
@@ -146,7 +146,7 @@ def _by_token(
 def _steps(
     offsets: IntArray, ranks: npt.NDArray[np.int32], reached: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Token and share of each rank, the lowest first: back from `_by_token`."""
+    """Return token and share of each rank, the lowest first; the inverse of `_by_token`."""
     tokens, shares = np.empty(ranks.size, np.int64), np.empty(ranks.size)
     for token in range(offsets.size - 1):
         before = 0.0
@@ -186,7 +186,7 @@ def _best_ranked(
 def _rows(
     tokens: IntArray, offsets: IntArray, ranks: npt.NDArray[np.int32], reached: FloatArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Ranks of some tokens and their masses, in rows as `best_of` wants."""
+    """Return the ranks of the given tokens and their masses, in rows for `best_of`."""
     begins = np.zeros(tokens.size + 1, np.int64)
     for j in range(tokens.size):
         begins[j + 1] = begins[j] + offsets[tokens[j] + 1] - offsets[tokens[j]] + 1

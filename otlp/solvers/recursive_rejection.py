@@ -1,4 +1,4 @@
-"""SpecInfer's recursive rejection sampling: the drafts in turn, each against what is left."""
+"""SpecInfer's recursive rejection sampling: test the drafts in turn against the residual."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.rejections import all_sequences, drawn_sequences, estimated
+from otlp.solvers.rejections import all_sequences, drawn_sequences, sampled_marginals
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, checkpoint, deadline, seconds_left
 
 MOST_NUMBERS = 1e9
-"""Array entries that an estimate reads, where each step is over all tokens: some seconds."""
+"""Maximum number of array entries that an estimate reads (a few seconds), if steps cost O(V)."""
 
 RENORMALISE_BELOW = 1e-3
-"""A residual of less mass is normalised, so that nothing underflows that is not tiny itself."""
+"""A residual with less mass is normalised, to avoid underflow of entries that are not tiny."""
 
 NUMBERS_A_STEP = 32.0
-"""Array entries that are read in the time of a compiled step."""
+"""Number of array entries that are read in the time of one compiled step."""
 
 LEAST_SEQUENCES = 100
-"""Sequences that an estimate draws at least."""
+"""Minimum number of sequences that an estimate draws."""
 
 LEAST_DRAFT = 1e-300
-"""Where some q is less, each step normalises: the reciprocal of the mass left could overflow."""
+"""If some q is smaller, each step normalises, because the reciprocal of a mass could overflow."""
 
 
 class _Residual:
@@ -53,12 +53,12 @@ class _Residual:
         self.weights, self.total = target, 1.0
 
     def chance(self, token: int, draft: FloatArray, mass: float) -> float:
-        """Probability min(1, r/q) of accepting a token, for the draft q = draft / mass."""
+        """Return the acceptance probability min(1, r/q) of a token, for q = draft / mass."""
         wanted, drawn = float(self.weights[token]) / self.total, float(draft[token]) / mass
         return 1.0 if wanted >= drawn else wanted / drawn
 
     def reject(self, draft: FloatArray, mass: float) -> None:
-        """Leave (r - q)^+, up to its scale; nothing is left where rounding alone rejects."""
+        """Replace r by a multiple of (r - q)^+; keep r if rounding makes this zero."""
         weights, total = positive_part(1.0, self.weights, self.total / mass, draft)
         if 0.0 < total < RENORMALISE_BELOW:
             weights /= total
@@ -68,24 +68,24 @@ class _Residual:
 
 
 class RejectionPlan(Plan):
-    """Recursive rejection sampling: each draft against what the rejected ones left.
+    """Recursive rejection sampling: test each draft against the residual r of the earlier drafts.
 
-    Accept the j-th draft x with probability min(1, r_x / q_x) for its distribution q; if it is
-    rejected, replace r by (r - q)^+ normalised.  At first r is the target; what remains after
-    the last draft is the distribution of the replacement.  A rejected token is never put out
-    later.  Whatever was rejected before, a step puts out r: hence lossless.
+    Initially r is the target.  Accept the j-th draft x with probability min(1, r_x / q_x) for its
+    distribution q; if x is rejected, replace r by (r - q)^+ normalised.  After the last draft, r
+    is the distribution of the replacement.  A rejected token is never output later.  The output
+    distribution from each step on is r, so the rule is lossless.
     """
 
     @abstractmethod
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
-        """Yield the distribution of each draft given the earlier ones, as weights and their sum.
+        """Yield the distribution of each draft given the earlier drafts, as weights and their sum.
 
-        Tokens that were rejected may keep their weight: nothing is left of them.
+        Rejected tokens may keep their weight, because their residual is zero.
         """
 
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution, O(nV); see `Plan.conditional`."""
+        """Return the conditional distribution; O(nV); see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         result = np.zeros(self.problem.vocab_size)
         residual, reach = _Residual(self.problem.target), 1.0
@@ -100,14 +100,14 @@ class RejectionPlan(Plan):
         return result
 
     def first_draft(self) -> FloatArray:
-        """Probability that the verified token is x and the first draft, shape (V,); O(V)."""
+        """Return P(verified token = first draft = x), shape (V,); O(V)."""
         first = self.problem.drafts.next_distribution(())
         assert first is not None, "there is a first draft"
         taken: FloatArray = np.minimum(self.problem.target, first)
         return taken
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
-        """Draw the verified token; O(V) for each rejected draft, no more for an accepted one."""
+        """Sample the verified token; O(V) for each rejected draft."""
         check_generator(rng)
         tokens = self._check(draft_tokens)
         residual = _Residual(self.problem.target)
@@ -125,7 +125,7 @@ class RecursiveRejectionPlan(RejectionPlan):
     ----------
     problem : Problem
     drafts : ndarray, shape (n, V)
-        The distributions q_1, ..., q_n.
+        Distributions q_1, ..., q_n.
     """
 
     def __init__(self, problem: Problem, drafts: FloatArray) -> None:
@@ -139,7 +139,7 @@ class RecursiveRejectionPlan(RejectionPlan):
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution; O(nV)."""
+        """Return acceptance and output distribution; O(nV)."""
         accepted, left = rows = np.empty((2, self.problem.vocab_size))
         accepted[:], left[:] = 0.0, self.problem.target
         reach, total = 1.0, 1.0
@@ -151,7 +151,7 @@ class RecursiveRejectionPlan(RejectionPlan):
         return Marginals(accepted, left, "closed form")
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """See `Plan._draw`: what is left after each rejection is the same for all tuples."""
+        """See `Plan._draw`; the residual after each rejection is the same for all tuples."""
         residual, coins = _Residual(self.problem.target), []
         for column, draft in zip(tokens.T, self.drafts, strict=True):
             wanted, drawn = residual.weights[column] / residual.total, draft[column]
@@ -163,19 +163,19 @@ class RecursiveRejectionPlan(RejectionPlan):
 
 @compiled(fastmath=WITHOUT_NAN, error_model="numpy")
 def _take(rows: FloatArray, total: float, draft: FloatArray, reach: float) -> tuple[float, float]:
-    """Add what one draft accepts, and take it off what is left of the target.
+    """Add the accepted mass of one draft, and subtract it from the residual of the target.
 
     Parameters
     ----------
     rows : ndarray, shape (2, V)
-        What is accepted, and what is left, up to its `total`; overwritten.
+        Accepted mass, and unnormalised residual with sum `total`; overwritten.
     reach : float
-        The probability that this draft is looked at.
+        Probability that this draft is tested.
 
     Returns
     -------
     missed, total : float
-        The probability that the draft is rejected, and the new total.
+        Probability that the draft is rejected, and new sum of the residual.
     """
     accepted, left = rows
     missed = rest = 0.0
@@ -186,21 +186,21 @@ def _take(rows: FloatArray, total: float, draft: FloatArray, reach: float) -> tu
         missed += draft[x] - taken
         left[x] = wanted - taken
         rest += wanted - taken
-    # where nothing is left, nothing is missed but for rounding
+    # If the residual is zero, the draft is rejected only by rounding.
     return missed, rest if rest > 0.0 else 1.0
 
 
 class SequentialRejectionPlan(RejectionPlan):
-    """`RejectionPlan` for drafts that depend on the earlier ones.
+    """`RejectionPlan` for drafts that depend on the earlier drafts.
 
     Parameters
     ----------
     problem : Problem
     samples : int
-        Where positive, the acceptance is estimated from that many sequences of rejected tokens;
-        0 sums over all of them.
+        Number of sequences of rejected tokens for an estimate of the acceptance; with 0, the
+        acceptance is the sum over all sequences.
     seed : int
-        Of the estimate.
+        Random seed of the estimate.
     time_limit : float or None
         See `RecursiveRejection`.
     """
@@ -210,28 +210,28 @@ class SequentialRejectionPlan(RejectionPlan):
         self.samples, self.seed, self.time_limit = samples, seed, time_limit
 
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
-        """Yield what the scheme says (`DraftScheme.next_distribution`)."""
+        """Yield the distributions of `DraftScheme.next_distribution`."""
         for place in range(draft_tokens.size):
             yield self._next(draft_tokens[:place]), 1.0
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution over sequences of rejected tokens; O(V) a step."""
+        """Return the marginals over sequences of rejected tokens; O(V) per step."""
         with deadline(self.time_limit):
-            return self._drawn() if self.samples else self._enumerated()
+            return self._sampled() if self.samples else self._summed()
 
-    def _enumerated(self) -> Marginals:
-        """Sum over all sequences, or draw the fewest where that is not done in time."""
+    def _summed(self) -> Marginals:
+        """Sum over all sequences, or draw the minimum number if the time limit is reached."""
         accepted, replaced = np.zeros((2, self.problem.vocab_size))
         nothing = np.empty(0, dtype=np.int64)
         try:
             self._follow(nothing, self.problem.target, 1.0, accepted, replaced)
         except TimeoutError:
-            return self._drawn()
+            return self._sampled()
         return Marginals(accepted, accepted + replaced, "enumerated")
 
-    def _drawn(self) -> Marginals:
-        """Draw `samples` sequences; fewer, but some, where V is large or time is over."""
+    def _sampled(self) -> Marginals:
+        """Draw `samples` sequences, or fewer if V is large or the time limit is reached."""
         accepted, replaced = np.zeros((2, self.problem.vocab_size))
         most = int(MOST_NUMBERS / (self.problem.n * self.problem.vocab_size))
         rng, missed = np.random.default_rng(self.seed), list[float]()
@@ -240,7 +240,7 @@ class SequentialRejectionPlan(RejectionPlan):
         ):
             missed.append(self._follow_drawn(rng, accepted, replaced))
         accepted, replaced = accepted / len(missed), replaced / len(missed)
-        return estimated(accepted, accepted + replaced, np.array(missed))
+        return sampled_marginals(accepted, accepted + replaced, np.array(missed))
 
     def _follow(
         self,
@@ -250,7 +250,7 @@ class SequentialRejectionPlan(RejectionPlan):
         accepted: FloatArray,
         replaced: FloatArray,
     ) -> None:
-        """Add what the next draft does after the rejection of these, and go on from there."""
+        """Add the masses of the next draft after these rejections, and recurse."""
         checkpoint()
         draft = self._next(rejected)
         taken = np.minimum(wanted, draft)
@@ -266,7 +266,7 @@ class SequentialRejectionPlan(RejectionPlan):
     def _follow_drawn(
         self, rng: np.random.Generator, accepted: FloatArray, replaced: FloatArray
     ) -> float:
-        """Add one drawn sequence; the probability that all of its drafts fail."""
+        """Add one drawn sequence; return the probability that all its drafts are rejected."""
         rejected = np.empty(0, dtype=np.int64)
         wanted, reach = self.problem.target, 1.0
         for _ in range(self.problem.n):
@@ -283,7 +283,7 @@ class SequentialRejectionPlan(RejectionPlan):
         return min(1.0, reach)
 
     def _next(self, rejected: IntArray) -> FloatArray:
-        """Distribution of the next draft."""
+        """Return the distribution of the next draft."""
         draft = self.problem.drafts.next_distribution(rejected)
         assert draft is not None, "the scheme drafts n tokens"
         return draft
@@ -292,7 +292,7 @@ class SequentialRejectionPlan(RejectionPlan):
 class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
     """`RejectionPlan` for drafts without replacement (RRSw), with faster steps.
 
-    The parameters are those of `SequentialRejectionPlan`.
+    For the parameters see `SequentialRejectionPlan`.
     """
 
     @property
@@ -302,7 +302,7 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
         return self.problem.drafts
 
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
-        """Yield q and the mass of what is not drawn yet."""
+        """Yield q and the mass of the tokens that are not drawn yet."""
         draft = self.drafts.draft
         yield draft, 1.0
         others = draft.copy()
@@ -311,11 +311,11 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
         for mass in left.tolist():
             yield draft, mass
 
-    def _enumerated(self) -> Marginals:
+    def _summed(self) -> Marginals:
         """See `otlp.solvers.rejections`."""
         return all_sequences(self.problem.target, self.drafts)
 
-    def _drawn(self) -> Marginals:
+    def _sampled(self) -> Marginals:
         """See `otlp.solvers.rejections`."""
         rng = np.random.default_rng(self.seed)
         return drawn_sequences(self.problem.target, self.drafts, self.samples, rng)
@@ -325,24 +325,24 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
 class RecursiveRejection(Solver):
     """Recursive rejection sampling (Miao et al. 2024, SpecInfer; SpecHub, Algorithm 1).
 
-    The scheme decides the variant: RRS for i.i.d. and for different independent drafts, RRSw for
-    drafts without replacement, and the same rule with the scheme's `next_distribution` for all
-    others.
+    The scheme determines the variant: RRS for i.i.d. and other independent drafts, RRSw for drafts
+    without replacement, and the same rule with the scheme's `next_distribution` for all other
+    schemes.
 
     Parameters
     ----------
     max_sequences : float
-        Steps up to which the exact acceptance of drafts that depend on each other is summed up:
-        k^(n-1) sequences of rejected tokens without replacement, for a support of k tokens; for
-        the others as many as the first n - 1 tokens can be, times V / 32, as each step is over
-        all tokens.  Beyond, it is estimated.
+        Maximum number of steps for the exact acceptance of dependent drafts; beyond it, the
+        acceptance is estimated.  The steps are k^(n-1) sequences of rejected tokens for drafts
+        without replacement from k tokens; for other schemes, the number of possible prefixes of
+        n - 1 tokens times V / 32, as each step visits all tokens.
     samples : int
-        Sequences of rejected tokens that an estimate draws.
+        Number of sequences of rejected tokens that an estimate draws.
     seed : int
-        Of the estimate.
+        Random seed of the estimate.
     time_limit : float or None
-        Seconds after which no further sequence is drawn: the estimate is then of fewer, which its
-        interval says.  Drafts that depend on each other alone take that long.
+        Time limit in seconds, after which no further sequence is drawn; the estimate then has fewer
+        sequences and a wider interval.  Only dependent drafts can take this long.
 
     Raises
     ------
@@ -351,11 +351,11 @@ class RecursiveRejection(Solver):
 
     Notes
     -----
-    The plan takes O(V) a rejected draft, and is lossless by construction; only its acceptance is
-    a sum over sequences.  RRS: O(nV).  RRSw: O(k^(n-1) log k), any V for n = 2, k = 1,000 for
-    n = 3.  Beyond, the mean over drawn sequences, O(n log V) each: ``solution.acceptance_interval``
-    misses the true acceptance once in a million.  Others: O(V) a tuple, or a step of a drawn
-    sequence, of which there are fewer where V is large.
+    The plan costs O(V) per rejected draft and is lossless by construction; only its acceptance is a
+    sum over sequences.  RRS: O(nV).  RRSw: O(k^(n-1) log k), which by default is exact for any V
+    at n = 2 and for k = 1,000 at n = 3; beyond, the mean over drawn sequences, O(n log V) each,
+    where ``solution.acceptance_interval`` misses the true acceptance with probability 1e-6.  Other
+    schemes: O(V) per tuple or per step of a drawn sequence; fewer sequences are drawn for large V.
 
     Examples
     --------
@@ -373,7 +373,7 @@ class RecursiveRejection(Solver):
     name: ClassVar[str] = "recursive-rejection"
     releases_gil: ClassVar[bool] = True
     promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless by construction: each step is single-draft rejection sampling."""
+    """Lossless by construction, because each step is single-draft rejection sampling."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -383,7 +383,7 @@ class RecursiveRejection(Solver):
         check_time_limit(self.time_limit)
 
     def work(self, problem: Problem) -> float:
-        """Steps of the exact acceptance: see `max_sequences`; for independent drafts n times V."""
+        """Return the steps of the exact acceptance (see `max_sequences`), or nV if independent."""
         check_problem(problem)
         drafts = problem.drafts
         if drafts.independent_drafts is not None:
@@ -394,7 +394,7 @@ class RecursiveRejection(Solver):
         return drafts.prefix_count() * max(1.0, problem.vocab_size / NUMBERS_A_STEP)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Write the plan down; the verifier finds the acceptance and the bound."""
+        """Return the plan; the verifier computes the acceptance and the bound."""
         drafts, independent = problem.drafts, problem.drafts.independent_drafts
         plan: Plan
         if independent is not None:
@@ -408,5 +408,5 @@ class RecursiveRejection(Solver):
 
 
 def _reciprocals_overflow(drafts: WithoutReplacement) -> bool:
-    """Whether what is left of q may be so little that faster steps cannot divide by it."""
+    """Return whether the remaining mass of q may be too small for the faster steps to divide by."""
     return bool(((drafts.draft > 0.0) & (drafts.draft < LEAST_DRAFT)).any())

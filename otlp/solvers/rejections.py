@@ -1,10 +1,10 @@
 """Sequences of rejected tokens in recursive rejection sampling without replacement.
 
-What is left of the target after any rejections is (p - b q)^+, normalised, for a number b that
-depends on the rejected masses.  So a step adds, to all tokens with p/q in an interval, a multiple
-of p and of q: O(log V).  The sequences are k^(n-1) for a support of k tokens; where these are too
-many, drawn ones give the acceptance without bias.  The output needs no average: whatever was
-rejected, a step puts out exactly what was left.
+The residual of the target after any rejections is (p - b q)^+, normalised, for a number b that
+depends on the rejected masses.  So a step adds multiples of p and of q to all tokens with p/q in
+an interval, in O(log V).  There are k^(n-1) sequences for a support of k tokens; if these are too
+many, random sequences give an unbiased estimate of the acceptance.  The output distribution is
+exact for each sequence, because a step outputs exactly the residual.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from otlp.plan.plan import MISS
 from otlp.timing import seconds_left
 
 ATTEMPTS = 6
-"""Rejection sampling of a token that is not drawn yet, before all tokens are looked at."""
+"""Attempts to sample a token that is not drawn yet by rejection, before a scan of all tokens."""
 
 BLOCK = 20_000
-"""Steps of drawn sequences between two checks of the time limit."""
+"""Number of steps of drawn sequences between two checks of the time limit."""
 
 
 class _Drafts(NamedTuple):
-    """The drafted tokens by p/q ascending, and one that stands for all that are never drafted.
+    """The tokens that can be drafted by p/q ascending, and one item for all other tokens.
 
     Attributes
     ----------
     masses : ndarray, shape (3, k + 1)
-        p, q and p/q of each.
+        p, q and p/q of each token.
     above, below : ndarray, shape (2, k + 2)
-        Sums of p and q from each token on, and before it; the latter without the top ones.
+        Sums of p and q from each token on, and before each token; `below` excludes `top`.
     top : ndarray, shape (n,), int64
         The most likely tokens.
     tail : float
-        Mass of q of all others.
+        Mass under q of all other tokens.
     """
 
     masses: FloatArray
@@ -50,15 +50,16 @@ class _Drafts(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What one draft does: r = (p - level q)^+, up to its total, meets the draft q, up to its rest.
+    """One step: a draft from q is tested against r = (p - level q)^+, both unnormalised.
 
     Attributes
     ----------
     level : float
+        Level before this step.
     scale : float
-        Total over rest: the next level is that much higher.
+        Increase of the level by this step: sum of r over the remaining mass of q.
     first, middle : int
-        Where tokens begin that are left before this step, and after it.
+        Index of the first token with a positive residual before and after this step.
     """
 
     level: float
@@ -68,36 +69,34 @@ class _Step(NamedTuple):
 
 
 def all_sequences(target: FloatArray, drafts: WithoutReplacement) -> Marginals:
-    """Acceptance and output distribution, summed over all sequences of rejected tokens.
+    """Sum acceptance and output distribution over all sequences of rejected tokens.
 
-    Returns
-    -------
-    Marginals
-        O(k^(n-1) log k) for a support of k tokens.
+    O(k^(n-1) log k) for a support of k tokens.
     """
     tokens, known = _by_ratio(target, drafts)
     added = np.zeros((4, tokens.size + 2))
     _enumerate(0, 0.0, 1.0, np.zeros(drafts.n - 1, dtype=np.int64), known, added)
-    return Marginals(*_added_up(target, tokens, known.masses, added), "enumerated")
+    return Marginals(*_marginals(target, tokens, known.masses, added), "enumerated")
 
 
 def drawn_sequences(
     target: FloatArray, drafts: WithoutReplacement, samples: int, rng: np.random.Generator
 ) -> Marginals:
-    """Output distribution, and the acceptance estimated, over drawn sequences of rejected tokens.
+    """Compute the output distribution and estimate the acceptance from random sequences.
 
     Parameters
     ----------
     target : ndarray, shape (V,)
     drafts : WithoutReplacement
     samples : int
-        Sequences to draw, at least 2; fewer where the deadline comes before, but a block of them.
+        Number of sequences of rejected tokens, at least 2; fewer, but at least one block, if the
+        deadline passes.
     rng : numpy.random.Generator
 
     Returns
     -------
     Marginals
-        With an interval; O(V log V), and O(n^2 + n log V) a sequence.
+        Marginals with an interval; O(V log V), plus O(n^2 + n log V) per sequence.
     """
     tokens, known = _by_ratio(target, drafts)
     added = np.zeros((4, tokens.size + 2))
@@ -108,21 +107,21 @@ def drawn_sequences(
         _sample(uniforms, known, drafts.n, added, block)
         missed.append(block)
         drawn += block.size
-    found = _added_up(target, tokens, known.masses, added / drawn)
-    return estimated(*found, np.concatenate(missed))
+    found = _marginals(target, tokens, known.masses, added / drawn)
+    return sampled_marginals(*found, np.concatenate(missed))
 
 
-def estimated(acceptance: FloatArray, output: FloatArray, missed: FloatArray) -> Marginals:
-    """Marginals from drawn sequences, and the chance that the drafts of each all fail."""
+def sampled_marginals(acceptance: FloatArray, output: FloatArray, missed: FloatArray) -> Marginals:
+    """Return marginals with an interval from the miss probabilities of random sequences."""
     low, high = mean_interval(missed)
-    method = f"by construction (each step puts out what was left, {missed.size:,} drawn sequences)"
+    method = f"by construction (each step outputs the residual; {missed.size:,} random sequences)"
     return Marginals(acceptance, output, method, interval=(1.0 - high, 1.0 - low))
 
 
 def mean_interval(values: FloatArray) -> tuple[float, float]:
-    """Interval of the mean of what samples in [0, 1] are drawn from; misses it once in 1 / `MISS`.
+    """Return a confidence interval of the mean of values in [0, 1], with error probability `MISS`.
 
-    Source: Maurer and Pontil 2009, "Empirical Bernstein bounds", Theorem 4; no assumption beside
+    Source: Maurer and Pontil 2009, "Empirical Bernstein bounds", Theorem 4, which assumes only
     independence and the range.
     """
     log_term = float(np.log(4.0 / MISS))
@@ -133,7 +132,7 @@ def mean_interval(values: FloatArray) -> tuple[float, float]:
 
 
 def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray, _Drafts]:
-    """The drafted tokens by p/q ascending, and what is known of them."""
+    """Return the tokens that can be drafted by p/q ascending, and their sums."""
     q = drafts.draft
     tokens = np.flatnonzero(q)
     with np.errstate(over="ignore"):
@@ -155,10 +154,10 @@ def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray,
     return tokens, _Drafts(masses, above, below, places, tail)
 
 
-def _added_up(
+def _marginals(
     target: FloatArray, tokens: IntArray, masses: FloatArray, added: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Acceptance and output by token, from the multiples of p and q that were added."""
+    """Return acceptance and output by token from the accumulated multiples of p and q."""
     added = np.cumsum(added, axis=1)[:, :-1]
     taken = np.maximum(added[0] * masses[0] + added[1] * masses[1], 0.0)
     left = np.maximum(added[2] * masses[0] + added[3] * masses[1], 0.0)
@@ -174,10 +173,10 @@ def _added_up(
 def _enumerate(
     depth: int, level: float, reach: float, path: IntArray, drafts: _Drafts, added: FloatArray
 ) -> None:
-    """Add what the next draft does after the rejection of ``path[:depth]``, and go on from there.
+    """Add the masses of the next draft after the rejection of ``path[:depth]``, and recurse.
 
-    `added` has what is taken (times p, times q) and what is left at the end (times p, times q)
-    from each token on.
+    The rows of `added` are increments, from each token on, of the multiples of p and of q that are
+    accepted, and of the multiples of p and of q in the final residual.
     """
     share, step = _step(level, reach, path[:depth], drafts, added, depth == path.size)
     if depth == path.size:
@@ -193,7 +192,7 @@ def _enumerate(
 def _step(
     level: float, reach: float, path: IntArray, drafts: _Drafts, added: FloatArray, last: bool
 ) -> tuple[float, _Step]:
-    """Add what one draft does; `reach` over the total of what was left, 0 where that is nothing."""
+    """Add the masses of one draft; return `reach` over the residual's sum (0 if it is 0)."""
     ratio, above = drafts.masses[2], drafts.above
     first = np.searchsorted(ratio, level, side="right")
     total = above[0, first] - level * above[1, first]
@@ -221,7 +220,7 @@ def _contains(tokens: IntArray, token: int) -> bool:
 
 @compiled
 def _mass_outside(drafts: _Drafts, path: IntArray) -> float:
-    """Mass of all tokens but those of the path, without cancellation."""
+    """Return the mass under q of all tokens outside the path, without cancellation."""
     draft, left = drafts.masses[1], drafts.tail
     for token in path:
         if not _contains(drafts.top, token):
@@ -237,7 +236,7 @@ def _mass_outside(drafts: _Drafts, path: IntArray) -> float:
 def _sample(
     uniforms: FloatArray, drafts: _Drafts, n: int, added: FloatArray, missed: FloatArray
 ) -> None:
-    """Draw sequences of rejected tokens; `missed` is the chance that their drafts all fail."""
+    """Draw sequences of rejected tokens; write to `missed` P(all drafts are rejected)."""
     path = np.empty(n - 1, np.int64)
     for row in range(missed.size):
         level, reach = 0.0, 1.0
@@ -256,14 +255,14 @@ def _sample(
 
 @compiled
 def _rejected_mass(step: _Step, drafts: _Drafts, token: int) -> float:
-    """Mass of a token that this step rejects, up to the scale of all tokens."""
+    """Return the unnormalised rejected mass of a token in this step."""
     p, q = float(drafts.masses[0, token]), float(drafts.masses[1, token])
     return max(q * step.scale - max(p - q * step.level, 0.0), 0.0)
 
 
 @compiled
 def _rejected_mass_before(step: _Step, drafts: _Drafts, end: int) -> float:
-    """The same of all tokens before `end` but the top ones, those of the path included."""
+    """Return the rejected mass of all tokens before `end` except `top`, including the path."""
     below, first = drafts.below, step.first
     value = step.scale * float(below[1, min(end, first)])
     if end > first:
@@ -275,7 +274,7 @@ def _rejected_mass_before(step: _Step, drafts: _Drafts, end: int) -> float:
 
 @compiled
 def _total_rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
-    """Mass that this step rejects, up to the scale of all tokens."""
+    """Return the unnormalised rejected mass of this step."""
     total = _rejected_mass_before(step, drafts, step.middle)
     for token in path:
         if not _contains(drafts.top, token):
@@ -289,7 +288,7 @@ def _total_rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
 
 @compiled
 def _rejected_token(uniforms: FloatArray, step: _Step, path: IntArray, drafts: _Drafts) -> int:
-    """Draw a token by the mass that this step rejects of it; none of the path."""
+    """Sample a token outside the path with probability proportional to its rejected mass."""
     top, middle = drafts.top, step.middle
     common = _rejected_mass_before(step, drafts, middle)
     total = common
@@ -317,7 +316,7 @@ def _rejected_token(uniforms: FloatArray, step: _Step, path: IntArray, drafts: _
         excluded = _contains(path, low) or _contains(top, low)
         if not excluded and _rejected_mass(step, drafts, low) > 0.0:
             return low
-    # The path holds nearly all the mass: look at every token.
+    # The path has nearly all the mass, so scan all tokens.
     total = 0.0
     for token in range(middle):
         if not _contains(path, token):

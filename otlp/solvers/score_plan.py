@@ -1,18 +1,19 @@
-"""A plan that scores every draft by itself and selects the one with the best score.
+"""A plan that draws a score for each draft independently and selects the draft with the best score.
 
-A token draws its score such that the score of a random draft is uniform.  Groups of tokens lie
-side by side on [0, 1], each on a *cell* as long as its draft probability.  A token that drew its
-score from its own cell alone would make the scores uniform; a *swap* lets two groups send equal
-masses of each other's cell, which keeps them uniform.  With swaps, the mean of W = n U^(n-1), which
-decides how often a token has the best of n scores, can be set for every token: a token of a group
-swaps the more, the farther its p/q lies from the mean of W on the group's own cell.
+Each token has a score distribution such that the score of a random draft is uniform on [0, 1].  The
+interval [0, 1] is divided into *cells*, one per group of tokens, with the group's draft probability
+as its length.  If each token drew its score from the cell of its group, the scores would be
+uniform.  A *swap* exchanges equal masses between the cells of two groups, which keeps the scores
+uniform.  Swaps control the mean of W = n U^(n-1) for every token, which determines how often the
+token has the best of n scores: the larger the distance of a token's p/q from the mean of W on the
+group's own cell, the more the token swaps.
 
-A score is kept as the number of its cell and a place on it: cells of probabilities like 1e-300
-would share one floating-point number.
+A score is stored as a cell index and a position in the cell, because cells with probabilities such
+as 1e-300 would coincide in floating point.
 
-The plan keeps groups, not tokens: the group of a token follows from its p/q.  Given the drafted
-tokens the scores are independent, and their distribution functions are piecewise linear, so the
-chance of each to be the best is a sum of integrals of polynomials.
+The plan stores groups, not tokens; the group of a token follows from its p/q.  Given the drafted
+tokens, the scores are independent with piecewise linear distribution functions, so the probability
+of each draft to have the best score is a sum of integrals of polynomials.
 """
 
 from __future__ import annotations
@@ -40,38 +41,40 @@ from otlp.problem import Problem
 
 IndexArray = npt.NDArray[np.int32]
 
-# Columns of `ScoreLaws.groups`, rows of `ScoreLaws.pairs` and `ScoreLaws.shares`.
+# Columns of `ScoreLaws.groups`; rows of `ScoreLaws.pairs` and `ScoreLaws.shares`.
 START, MEAN, GAIN, REST, RISE = 0, 1, 2, 3, 4
 LOW, HIGH = 0, 1
 
 BLOCK = 512
-"""Tokens whose laws are looked up together: few enough for the fastest memory."""
+"""Number of tokens per block in lookups of score laws, small enough for the fastest cache."""
 
 LANES = 4
-"""Sums that neighbouring tokens add to in turn: most are of one group, and need not wait."""
+"""Number of independent sums per group: consecutive tokens of one group add to different sums, so
+that an addition does not wait for the previous one."""
 
 
 class ScoreLaws(NamedTuple):
-    """The score laws of all tokens, for G groups of tokens and T swaps.
+    """Score laws (distributions of scores) of all tokens, for G groups of tokens and T swaps.
 
-    A token of group g scores uniformly on a cell: on its own, or, for every swap of g, with that
-    swap's share times the token's factor, on its partner's.  The factor of a token of ratio r is
-    (r - MEAN) GAIN + REST, which is 1 where all tokens of the group have one level.
+    A token of group g scores uniformly on a cell: for each swap of g, on the partner's cell with
+    probability share times the token's factor; otherwise on the cell of g.  The factor of a token
+    with ratio r is (r - MEAN) GAIN + REST, which is 1 if all tokens of the group have one level.
 
     Attributes
     ----------
     bits : int
-        Bits of the mantissa that the ratios of a bin share (`otlp.numerics.ratio_bins`).
+        Number of mantissa bits that the ratios of a bin share (`otlp.numerics.ratio_bins`).
     spans : ndarray, shape (K, 2), int32
-        The first and the last group that each bin's ratios may be in.
+        First and last group that the ratios of each bin can be in.
     groups : ndarray, shape (G, 5)
-        START, the least ratio of each group, ascending; MEAN, the mean of W on its own cell; GAIN
-        and REST; RISE, what its swaps add to MEAN for a token of factor 1.
+        START, the smallest ratio of each group, ascending; MEAN, the mean of W on its own cell;
+        GAIN and REST; RISE, the increase of MEAN by swaps for a token of factor 1.
     pairs : ndarray, shape (2, T), int32
-        LOW and HIGH, the two groups of each swap, low < high; both ascend, and no group is in both.
+        LOW and HIGH, the two groups of each swap, low < high; both rows ascend, and no group is in
+        both rows.
     shares : ndarray, shape (2, T)
-        Share of the scores of group LOW that lies on the cell of HIGH, and the other way round,
-        each summed over the swaps of its group so far.
+        Share of the scores of group LOW on the cell of HIGH, and vice versa, each summed over the
+        swaps of its group up to this one.
     """
 
     bits: int
@@ -82,7 +85,7 @@ class ScoreLaws(NamedTuple):
 
 
 Laws = tuple[FloatArray, FloatArray, int, IndexArray, FloatArray, IndexArray, FloatArray]
-"""The target, the draft, and the fields of `ScoreLaws`."""
+"""Target, draft, and the fields of `ScoreLaws`."""
 
 
 class ScorePlan(SelectionPlan):
@@ -91,9 +94,9 @@ class ScorePlan(SelectionPlan):
     Parameters
     ----------
     problem : Problem
-        With i.i.d. drafts.
+        Problem with i.i.d. drafts.
     laws : ScoreLaws
-        How each token draws its score.
+        Score distributions of the tokens.
 
     Raises
     ------
@@ -102,58 +105,58 @@ class ScorePlan(SelectionPlan):
 
     Notes
     -----
-    Selecting costs O(n log T) for T swaps; the exact distribution of a selection, O(n) for each
-    cell that some drafted token can score on, and O(n^2) where several can.  Memory O(G + T);
-    arrays over the vocabulary are made when `sample`, `conditional`, `accept` or `residual` ask
-    for them, and kept.
+    Selecting costs O(n log T) for T swaps.  The exact distribution of a selection costs O(n) for
+    each cell that a drafted token can score on, and O(n^2) if several can.  Memory is O(G + T);
+    `sample`, `conditional`, `accept` and `residual` create arrays over the vocabulary at their
+    first use and keep them.
     """
 
     def __init__(self, problem: Problem, laws: ScoreLaws) -> None:
         Plan.__init__(self, problem)
         if not isinstance(problem.drafts, IID):
             raise UnsupportedProblemError(
-                f"a plan by scores needs i.i.d. drafts, not {problem.drafts!r}"
+                f"the drafts of a ScorePlan must be i.i.d. drafts, got {problem.drafts!r}"
             )
         self.laws = laws
-        # a plain tuple, which kernels take in half the time
+        # Compiled functions unpack a plain tuple in half the time of a NamedTuple.
         self._laws: Laws = (problem.target, problem.drafts.draft, *laws)
 
     @cached_property
     def selection_distribution(self) -> FloatArray:  # type: ignore[override]
-        """The distribution y of the selected token, as the swaps were meant; shape (V,)."""
+        """Intended distribution y of the selected token, without rounding errors of swaps; (V,)."""
         group, factor = _token_laws(self._laws)
         mean, rise = self.laws.groups[:, MEAN].copy(), self.laws.groups[:, RISE].copy()
         return _selected(self._laws, group, factor, mean, rise)
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,); O(n log T) each."""
+        """Sample the selected tokens of valid tuples, (m, n) -> (m,); O(n log T) per tuple."""
         return _best_scored(tokens, rng.random((*tokens.shape, 2)), self._laws)
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
+        """Return the exact distribution of the selected token; see `SelectionPlan`."""
         tokens, counts, place, groups, factors, drafted = _distinct(draft_tokens, self._laws)
         chances = best_of(drafted, *_cells(groups, factors, self._laws))
         return tokens, chances[place] * (counts / drafted[place])
 
     def token_laws(self) -> tuple[IndexArray, FloatArray]:
-        """Group and factor of each token, shape (V,) each; of no meaning where the draft is 0."""
+        """Return group and factor of each token, shape (V,); undefined if the draft is 0."""
         group, factor = _token_laws(self._laws)
         return group.astype(np.int32), factor
 
     def score_masses(self) -> tuple[IndexArray, IndexArray, FloatArray]:
-        """Mass of the drafts that each group of tokens scores on each cell.
+        """Return the draft mass that each group of tokens has on each cell.
 
         Returns
         -------
         owner, cell : ndarray, shape (G + 2 T,)
-            The group, and the cell that it scores on: its own first, then those of the swaps.
+            Group, and cell that it scores on: first the groups' own cells, then those of the swaps.
         mass : ndarray, shape (G + 2 T,)
-            They sum up to one; those on a cell, to the draft probability of its group.
+            Masses, with sum 1; the masses on a cell sum to the draft probability of its group.
         """
         low, high = self.laws.pairs
         whole, moving = _group_masses(self._laws, *_token_laws(self._laws))
-        up = moving[low] * _single(low, self.laws.shares[LOW])
-        down = moving[high] * _single(high, self.laws.shares[HIGH])
+        up = moving[low] * _share_per_swap(low, self.laws.shares[LOW])
+        down = moving[high] * _share_per_swap(high, self.laws.shares[HIGH])
         own = whole - np.bincount(low, up, whole.size) - np.bincount(high, down, whole.size)
         numbers = np.arange(whole.size, dtype=np.int32)
         return (
@@ -163,22 +166,22 @@ class ScorePlan(SelectionPlan):
         )
 
     def realised_selection_distribution(self) -> FloatArray:
-        """Distribution of the selected token, from the score laws alone; O(V + G log n)."""
+        """Return the distribution of the selected token from the score laws; O(V + G log n)."""
         group, factor = _token_laws(self._laws)
-        mean, rise = _realised_chances(self._laws, self.problem.n, group, factor)
+        mean, rise = _selection_rates(self._laws, self.problem.n, group, factor)
         return _selected(self._laws, group, factor, mean, rise)
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance and output distribution, from the selection as it really is; O(V)."""
-        # one block, which the allocator keeps: fresh memory costs more than the arithmetic
+        """Return acceptance and output distribution from the realised selection; O(V)."""
+        # Allocate one block, which the allocator reuses; new memory costs more than the arithmetic.
         accepted, output = rows = np.empty((2, self.problem.vocab_size))
         _marginals(self._laws, self.problem.n, rows)
         return Marginals(accepted, output, "closed form")
 
 
-def _single(owner: IndexArray, share: FloatArray) -> FloatArray:
-    """The share of each swap, from their sums over the swaps of a group so far."""
+def _share_per_swap(owner: IndexArray, share: FloatArray) -> FloatArray:
+    """Return the share of each swap from the cumulative shares of its group."""
     before = np.where(owner == np.roll(owner, 1), np.roll(share, 1), 0.0)
     before[:1] = 0.0
     return share - before
@@ -186,14 +189,14 @@ def _single(owner: IndexArray, share: FloatArray) -> FloatArray:
 
 @compiled(error_model="numpy")
 def _law_of(ratio: float, laws: Laws) -> tuple[int, float]:
-    """Group and factor of a token of that ratio."""
+    """Return group and factor of a token with this ratio."""
     bits, spans = laws[2], laws[3]
     return _law_in(bin_of(ratio, bits, spans.shape[0] - 1), ratio, laws)
 
 
 @compiled(error_model="numpy")
 def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
-    """Group and factor of a token of that bin and ratio."""
+    """Return group and factor of a token with this bin and ratio."""
     spans, groups = laws[3], laws[4]
     g, last = spans[place, 0], spans[place, 1]
     while g < last:
@@ -209,7 +212,7 @@ def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
 
 @compiled(error_model="numpy")
 def _token_laws(laws: Laws) -> FloatArray:
-    """Group and factor of each token, shape (2, V); see `_write_laws`."""
+    """Return group and factor of each token, shape (2, V); see `_write_laws`."""
     rows = np.empty((2, laws[1].size))
     _write_laws(laws, rows[0], rows[1])
     return rows
@@ -219,9 +222,9 @@ def _token_laws(laws: Laws) -> FloatArray:
 def _distinct(
     draft_tokens: IntArray, laws: Laws
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, IntArray]:
-    """Distinct tokens, their counts, their laws' places; distinct laws, their counts.
+    """Return distinct tokens, their counts and law indices; distinct laws and their counts.
 
-    A law is a group and a factor.
+    A law is a pair of group and factor.
     """
     target, draft = laws[0], laws[1]
     tokens = np.unique(draft_tokens)
@@ -243,7 +246,7 @@ def _distinct(
 
 @compiled(error_model="numpy")
 def _best_scored(tokens: IntArray, uniform: FloatArray, laws: Laws) -> IntArray:
-    """Token with the best score of each row of tokens, from two uniform numbers for each."""
+    """Return the token with the best score in each row, from two uniform numbers per token."""
     target, draft = laws[0], laws[1]
     best = np.empty(tokens.shape[0], np.int64)
     for m in range(tokens.shape[0]):
@@ -258,7 +261,7 @@ def _best_scored(tokens: IntArray, uniform: FloatArray, laws: Laws) -> IntArray:
 
 @compiled(error_model="numpy")
 def _cell(ratio: float, uniform: float, laws: Laws) -> int:
-    """Cell that a score of a token of that ratio lies on, from a uniform number."""
+    """Return the cell of the score of a token with this ratio, from a uniform number."""
     pairs, shares = laws[5], laws[6]
     g, factor = _law_of(ratio, laws)
     least = uniform / factor
@@ -274,7 +277,7 @@ def _cell(ratio: float, uniform: float, laws: Laws) -> int:
 
 @compiled
 def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
-    """First swap of group g whose share exceeds `least`, or else the first of a later group."""
+    """Return the first swap of group g with share > `least`, else the first of a later group."""
     begin, end = 0, owner.size
     while begin < end:
         middle = (begin + end) // 2
@@ -289,7 +292,7 @@ def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
 def _cells(
     groups: IntArray, factors: FloatArray, laws: Laws
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Cells that each of some laws scores on, and their masses, in rows as `best_of` wants."""
+    """Return the cells of the given laws and their masses, in rows for `best_of`."""
     pairs, shares = laws[5], laws[6]
     low, high = pairs[LOW], pairs[HIGH]
     size = groups.size
@@ -312,7 +315,7 @@ def _cells(
         at = offsets[j] + (1 if lower[j] else 0)
         before = 0.0
         for t in range(begin[j], end[j]):
-            # `_best_scored` compares with a number below 1: what a share has above is never drawn
+            # `_best_scored` compares with a number below 1, so clip the share at 1.
             reached = min(1.0, share[t] * factors[j])
             cells[at], mass[at] = partner[t], reached - before
             before = reached
@@ -324,11 +327,11 @@ def _cells(
 
 @compiled(error_model="numpy")
 def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
-    """Write group and factor of each token; of one that is never drafted, as of ratio 0."""
+    """Write group and factor of each token; a token that is never drafted has ratio 0."""
     bits, spans = laws[2], laws[3]
     place, ratio = np.empty(BLOCK, np.int32), np.empty(BLOCK)
     for begin in range(0, group.size, BLOCK):
-        # numba checks an index `begin + j` for its sign, and an index `j` of a slice not
+        # Index slices with `j`, because numba checks the sign of an index `begin + j`.
         target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
         groups, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
         groups[:], factors[:] = 0.0, 0.0
@@ -345,7 +348,7 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
 def _group_masses(
     laws: Laws, group: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mass of each group, and the sum of mass times factor over its tokens."""
+    """Return the mass of each group, and the sum of mass times factor over its tokens."""
     draft, count = laws[1], laws[4].shape[0]
     sums = np.zeros((LANES, count, 3))
     for i in range(draft.size):
@@ -356,7 +359,7 @@ def _group_masses(
         old, total = own[0], own[0] + q
         part = total - old
         own[0] = total
-        own[1] += (old - (total - part)) + (q - part)  # what rounding lost
+        own[1] += (old - (total - part)) + (q - part)  # Rounding error.
         own[2] += q * factor[i]
     mass, moving = np.zeros(count), np.zeros(count)
     for g in range(count):
@@ -370,13 +373,13 @@ def _group_masses(
 
 
 @compiled(error_model="numpy")
-def _realised_chances(
+def _selection_rates(
     laws: Laws, n: int, group: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Chance of a draft of each group to be selected if it does not swap; what swaps add to it.
+    """Return the selection probability per group without swaps, and its increase by swaps.
 
-    The cells are not taken at their word: the mass on each is added up from the swaps, so the
-    result is right even if the scores are not uniform.  O(V + T + G log n).
+    The mass on each cell is recomputed from the swaps, so the result is correct even if the scores
+    are not uniform.  O(V + T + G log n).
 
     Returns
     -------
@@ -415,7 +418,7 @@ def _realised_chances(
 def _selected(
     laws: Laws, group: FloatArray, factor: FloatArray, mean: FloatArray, rise: FloatArray
 ) -> FloatArray:
-    """Distribution of the selected token, from the chances of each group; zero where q is."""
+    """Return the distribution of the selected token from the probabilities of each group."""
     draft = laws[1]
     selected = np.empty(draft.size)
     for i in range(draft.size):
@@ -426,11 +429,11 @@ def _selected(
 
 @compiled(error_model="numpy")
 def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
-    """Write what is accepted of each token, and what is put out of it."""
+    """Write the accepted mass and the output probability of each token to the two rows."""
     groups = laws[4]
-    # the rows hold the tokens' laws first
+    # The rows first store group and factor of the tokens.
     _write_laws(laws, rows[0], rows[1])
-    mean, rise = _realised_chances(laws, n, rows[0], rows[1])
+    mean, rise = _selection_rates(laws, n, rows[0], rows[1])
     meant, real = np.empty(BLOCK), np.empty(BLOCK)
     for begin in range(0, rows.shape[1], BLOCK):
         target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
@@ -444,7 +447,9 @@ def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
             accepted[j] = draft[j] * real[j] * (p / max(max(p, y), LEAST))
             left[j] = max(p - y, 0.0)
     left, rest = total(rows[1]), max(0.0, 1.0 - total(rows[0]))
-    if left <= 0.0:  # then it is drawn from with probability zero but for rounding
-        rows[1], left = laws[0], 1.0
+    if left <= 0.0:  # Then the residual is sampled with probability zero, except for rounding.
+        left = 1.0
+        for i in range(rows.shape[1]):
+            rows[1, i] = laws[0][i]
     for i in range(rows.shape[1]):
         rows[1, i] = rows[0, i] + rows[1, i] / left * rest

@@ -1,4 +1,4 @@
-"""Maximum flow in two networks: one for the tuples inside H*, one for those that leave it."""
+"""Maximum flows in two networks: for tuples inside H*, and for tuples with a token outside H*."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from otlp.capability import Capability
 from otlp.distribution import FloatArray, Mask
-from otlp.errors import Capability
 from otlp.plan import Plan, SetPlan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, ComplementarySlackness, PrimalDual, Support
@@ -25,31 +25,33 @@ from otlp.timing import Stopwatch, deadline
 
 @dataclass(frozen=True)
 class Slackness(FlowSolver, SystemSolver):
-    """Solve the inner and the outer system as maximum flows of their own.
+    """Solve the inner and the outer system as two maximum flows.
 
-    Global Resolution, section 5.3 and Theorem 5.1.  Exact, for any scheme whose tuples can be
-    listed.  For i.i.d. drafts the outer masses are fixed beforehand as in section 6.1, so that
-    neither network needs the other; for other schemes the outer flow fixes them.
+    Global Resolution, section 5.3 and Theorem 5.1.  Exact for any scheme whose tuples can be
+    listed.  For i.i.d. drafts the outer masses are fixed beforehand as in section 6.1, so the
+    networks are independent; for other schemes the outer flow determines the outer masses.
 
     Parameters
     ----------
     engine : str
-        "ortools", or "graph-tool", the paper's own, which PyPI does not have.
+        "ortools", or "graph-tool", the engine of the paper, which is not on PyPI.
     memory_limit : int
-        Bytes that the solve may need.
+        Memory limit of the solve in bytes.
     time_limit : float, optional
-        Seconds up to the engine's answers; `Status.TIME_LIMIT` and no plan when they are over.
+        Time limit in seconds up to the engine's answers; when it is reached, the status is
+        `Status.TIME_LIMIT` and there is no plan.
 
     Raises
     ------
     InvalidInputError
-        If an option is out of range; for an unknown engine, suggests the nearest.
+        If an option is out of range; for an unknown engine, the message suggests the nearest.
 
     Notes
     -----
-    The outer network has a group a set of tokens outside H*, the inner one a set inside: together
-    far fewer than `max-flow` has, unless H* is nearly empty or nearly full.  For i.i.d. drafts
-    ``prepare(problem).conditional(draft_tokens)`` solves only the network that the tuple needs.
+    The outer network has one group per set of tokens outside H*, the inner network one group per
+    set inside H*: together far fewer than `max-flow` has, unless H* is nearly empty or nearly
+    full.  For i.i.d. drafts ``prepare(problem).conditional(draft_tokens)`` solves only the network
+    of the tuple.
 
     Examples
     --------
@@ -63,21 +65,21 @@ class Slackness(FlowSolver, SystemSolver):
     name: ClassVar[str] = "slackness"
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept problems whose networks fit the memory limit."""
+        """Support problems whose networks fit the memory limit."""
         check_problem(problem)
-        # the two networks are together no larger than the one of all sets, which needs no H*
+        # The network of all sets bounds the size of both networks and does not need H*.
         arcs = problem.vocab_size + sum(problem.drafts.set_count())
         fitting = BYTES_PER_ARC * arcs <= self.memory_limit
         return Capability(True) if fitting else super().supports(problem)
 
     def work(self, problem: Problem) -> float:
-        """Return the number of arcs of both networks, or a bound on it."""
+        """Return the number of arcs of both networks, or an upper bound."""
         check_problem(problem)
         return problem.vocab_size + sum(system_sizes(problem))
 
     @property
     def reduction(self) -> Chain:
-        """From a `Problem` to its two systems, and back."""
+        """Chain of reductions from a `Problem` to its two systems."""
         return Chain(Support(), ComplementarySlackness(self.memory_limit))
 
     def run(

@@ -1,4 +1,4 @@
-"""What every solver is: a frozen object of hyperparameters that knows what it supports."""
+"""Base classes of solvers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, ParamSpec, TypeVar
 
+from otlp.capability import Capability
 from otlp.certificate import Answer, certify
 from otlp.checks import own_float_errors
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
@@ -19,15 +20,15 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-class Stopped(Exception):  # noqa: N818, since a limit is no error
-    """Work stopped before there was a plan; raised where it stops, and caught by `answered`.
+class Stopped(Exception):  # noqa: N818, since reaching a limit is not an error
+    """A solver stopped before it had a plan; caught by `catch_stopped`.
 
     Attributes
     ----------
     status : Status
-        Why.
+        Reason.
     message : str
-        Which limit, by how much, or an engine's own words.
+        Limit and by how much it was exceeded, or the engine's error message.
     """
 
     def __init__(self, status: Status, message: str) -> None:
@@ -35,8 +36,8 @@ class Stopped(Exception):  # noqa: N818, since a limit is no error
         super().__init__(message)
 
 
-def answered(find: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer:
-    """What `find` answers; where it stopped before there was a plan, an answer that says why."""
+def catch_stopped(find: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer:
+    """Return the answer of `find`, or an answer without a plan if `find` stopped early."""
     try:
         return find(*args, **kwargs)
     except Stopped as stopped:
@@ -47,7 +48,7 @@ def answered(find: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> An
 
 
 def run_engine(engine: str, run: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-    """What an engine answers; its time limit, or a failure in its own words, as `Stopped`."""
+    """Run an engine; raise `Stopped` at the time limit or if the engine fails."""
     try:
         checkpoint()
         return run(*args, **kwargs)
@@ -58,10 +59,9 @@ def run_engine(engine: str, run: Callable[P, Result], *args: P.args, **kwargs: P
 
 
 class Solver(ABC):
-    """Base class of all solvers; subclasses are frozen dataclasses of hyperparameters.
+    """Base class of all solvers; subclasses are frozen dataclasses whose fields are the options.
 
-    A solver of your own needs a `name`, `answer`, and `supports` if it does not take every
-    problem.
+    A custom solver needs a `name`, `answer`, and `supports` if it does not support every problem.
 
     Examples
     --------
@@ -78,38 +78,38 @@ class Solver(ABC):
 
     name: ClassVar[str]
     releases_gil: ClassVar[bool] = False
-    """Whether most of its time goes, for large V, into compiled code: sweeps run it in threads."""
+    """Whether most of the time for large V is spent in compiled code, so sweeps can use threads."""
 
     @property
     def promise(self) -> Guarantee:
-        """What every plan of this solver is by construction, so that `prepare` may trust it.
+        """Guarantee that every plan of this solver has by construction; `prepare` relies on it.
 
-        By default nothing: then `prepare` asks the verifier.
+        The default is `Guarantee.NONE`; then `prepare` runs the verifier.
         """
         return Guarantee.NONE
 
     def supports(self, problem: Problem) -> Capability:
-        """Whether this solver takes the problem, or the reason why not; lists no tuples."""
+        """Return whether this solver supports the problem, or why not; does not list tuples."""
         check_problem(problem)
         return Capability(True)
 
     def work(self, problem: Problem) -> float:
-        """Size that the solver's time grows with, for predictions; 0 where it is not known.
+        """Return a size that the solver's time grows with, for predictions; 0 if unknown.
 
-        The unit is the solver's own; lists no tuples.
+        The unit depends on the solver.  Does not list tuples.
         """
         check_problem(problem)
         return 0.0
 
     def resolve(self, problem: Problem) -> Solver:
-        """The solver that answers: this one, unless it chooses another, as `Auto` does.
+        """Return the solver to use: this solver, unless it selects another one, as `Auto` does.
 
         Raises
         ------
         UnsupportedProblemError
-            If `supports` says no.
+            If the problem is not supported.
         InvalidInputError
-            If it is no problem.
+            If `problem` is not a `Problem`.
         """
         check_problem(problem)
         self.supports(problem).require(self.name)
@@ -117,57 +117,57 @@ class Solver(ABC):
 
     @abstractmethod
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Find a plan, without checks before or after; users call `solve`, which checks both.
+        """Compute a plan without checks and certificate; users call `solve`, which adds both.
 
         Parameters
         ----------
         problem : Problem
         clock : Stopwatch
-            Charges the time since the last charge to a part of `otlp.timing.Timings`, as in
-            ``clock.charge("build")``; the rest goes to "solve".
+            ``clock.charge("build")`` assigns the time since the last charge to a part of
+            `otlp.timing.Timings`; the remaining time is assigned to "solve".
 
         Raises
         ------
         Stopped
-            Where work stops before there is a plan.
+            If the solver stops before it has a plan.
         TimeoutError
-            Where that is by `otlp.timing.deadline`.
+            If it stops because of `otlp.timing.deadline`.
         """
 
     @own_float_errors
     def solve(self, problem: Problem) -> Solution:
-        """Solve the problem and certify the answer.
+        """Solve the problem and certify the solution.
 
         Raises
         ------
         UnsupportedProblemError
-            If `supports` says no.
+            If the problem is not supported.
         InvalidInputError
-            If it is no problem, or `answer` returns something else than an `Answer`.
+            If `problem` is not a `Problem`, or `answer` does not return an `Answer`.
         """
-        clock = Stopwatch()  # what is asked beforehand is part of the first interval
+        clock = Stopwatch()  # The first interval includes `resolve`.
         solver = self.resolve(problem)
-        answer = answered(solver.answer, problem, clock)
+        answer = catch_stopped(solver.answer, problem, clock)
         clock.charge("solve")
         if not isinstance(answer, Answer):
             raise InvalidInputError(
-                f"{solver.name}: answer returned a {type(answer).__name__}: it must be an "
-                "otlp.Answer, such as otlp.Answer(plan)"
+                f"{solver.name}: answer must return an otlp.Answer, such as otlp.Answer(plan); got "
+                f"{type(answer).__name__}"
             )
         return certify(problem, solver.name, answer, clock)
 
     @own_float_errors
     def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
-        """Find a plan for the next tuples, without its certificate where none is needed.
+        """Compute a plan, with a certificate only if the solver's `promise` is too weak.
 
-        What the solver promises is not proved again: a rule that is lossless by construction
-        gives a verified token in O(V), `solve` its certificate on demand.
+        A rule that is lossless by construction thus returns a verified token in O(V); use `solve`
+        for a certificate.
 
         Parameters
         ----------
         problem : Problem
         guarantee : Guarantee
-            What the plan must be, by the solver's `promise` or else by the verifier.
+            Minimum guarantee of the plan, from the solver's `promise` or from the verifier.
 
         Returns
         -------
@@ -176,48 +176,48 @@ class Solver(ABC):
         Raises
         ------
         UnsupportedProblemError
-            If `supports` says no.
+            If the problem is not supported.
         SolveError
-            If no plan is found, or none that holds the guarantee.
+            If there is no plan, or the plan does not have the guarantee.
         InvalidInputError
-            If it is no problem, or no guarantee.
+            If `problem` is not a `Problem`, or `guarantee` is not a `Guarantee`.
         """
         if not isinstance(guarantee, Guarantee):
-            raise InvalidInputError(f"guarantee is {guarantee!r:.60}: give an otlp.Guarantee")
+            raise InvalidInputError(f"guarantee must be an otlp.Guarantee, got {guarantee!r:.60}")
         solver = self.resolve(problem)
         if solver.promise >= guarantee:
             return solver.write(problem)
         solution = solver.solve(problem)
         if solution.plan is None or solution.guarantee < guarantee:
             if solution.plan is not None:
-                short = f"the plan is {solution.guarantee.name}, and must be {guarantee.name}"
-                solution = replace(solution, message=f"{short}. {solution.message}".rstrip())
+                reason = f"the plan must be {guarantee.name}, got {solution.guarantee.name}"
+                solution = replace(solution, message=f"{reason}. {solution.message}".rstrip())
             raise SolveError(solution)
         return solution.plan
 
     def write(self, problem: Problem) -> Plan:
-        """Write the plan down, neither checked before nor certified after; see `prepare`.
+        """Compute a plan without checks and certificate; see `prepare`.
 
         Raises
         ------
         SolveError
-            If there is none.
+            If there is no plan.
         """
         clock = Stopwatch()
-        answer = answered(self.answer, problem, clock)
+        answer = catch_stopped(self.answer, problem, clock)
         if answer.plan is None:
             raise SolveError(certify(problem, self.name, answer, clock))
         return answer.plan
 
 
 class ClosedForm(Solver):
-    """Base class of the rules that write their plan down in O(V), lossless by construction."""
+    """Base class of rules with an O(V) closed form that is lossless by construction."""
 
     releases_gil: ClassVar[bool] = True
     promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """What the drafts do not give of the target is drawn from what is left of it."""
+    """A rejected draft is replaced by a sample from the residual of the target."""
 
     def work(self, problem: Problem) -> float:
-        """Vocabulary size."""
+        """Return the vocabulary size."""
         check_problem(problem)
         return float(problem.vocab_size)

@@ -1,4 +1,4 @@
-"""Speculative sampling with a single draft: closed form, and optimal."""
+"""Speculative sampling with a single draft, an optimal closed form."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import Capability
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
@@ -19,18 +19,18 @@ from otlp.timing import Stopwatch
 
 
 class SpeculativeSamplingPlan(SelectionPlan):
-    """Accept the token x at one place with probability min(1, p_x / y_x), else replace it.
+    """Accept the drafted token x at one position with probability min(1, p_x / y_x), else replace.
 
     Parameters
     ----------
     problem : Problem
     place : int
-        Which of the drafted tokens is x.
+        Position of x in the drafted tuple.
     distribution : ndarray, shape (V,)
-        The distribution y of x.
+        Distribution y of x.
     certain : ndarray of int64
-        Tokens other than x that every tuple has at the other places, if these are always the
-        same; a replacement may be one of them, and then counts as accepted.
+        Tokens at the other positions, if every tuple has the same ones; a replacement in this set
+        counts as accepted.
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class SpeculativeSamplingPlan(SelectionPlan):
         self.certain = certain
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
-        """Return the token at the place."""
+        """Return the token at the position `place`."""
         return int(draft_tokens[self.place])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Return the tokens at the place."""
+        """Return the tokens at the position `place`."""
         return tokens[:, self.place]
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """Distribution of the selected token: certainty."""
+        """Return the distribution of the selected token, a point mass."""
         return draft_tokens[self.place, None], np.ones(1)
 
     def realised_selection_distribution(self) -> FloatArray:
-        """Return the distribution of the token at the place."""
+        """Return the distribution of the token at the position `place`."""
         return self.selection_distribution
 
     @own_float_errors
     def marginals(self) -> Marginals:
-        """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
+        """Return acceptance, including drafted replacements, and output distribution; O(V)."""
         selected = super().marginals()
-        # A rejected x is never its own replacement: the residual is zero at x.
+        # A rejected x is never its own replacement, because the residual is zero at x.
         accepted = selected.acceptance.copy()
         accepted[self.certain] = selected.output[self.certain]
         return Marginals(accepted, selected.output, selected.method)
@@ -68,10 +68,10 @@ class SpeculativeSamplingPlan(SelectionPlan):
 
 @dataclass(frozen=True)
 class SpeculativeSampling(ClosedForm):
-    """Accept the draft x with probability min(1, p_x / q_x), else sample (p - q)^+ normalised.
+    """Accept the draft x with probability min(1, p_x / q_x), else sample from (p - q)^+ normalised.
 
     Leviathan et al. 2023, Chen et al. 2023 (Global Resolution, Appendix A).  The acceptance is
-    sum min(p, q), the most that one draft allows; O(V).
+    sum min(p, q), the optimum for one draft; O(V).
 
     Examples
     --------
@@ -84,20 +84,20 @@ class SpeculativeSampling(ClosedForm):
     name: ClassVar[str] = "speculative-sampling"
 
     def supports(self, problem: Problem) -> Capability:
-        """Support one draft, of any scheme."""
+        """Support one draft of any scheme."""
         check_problem(problem)
         if problem.n == 1:
             return Capability(True)
         return Capability(
             False,
-            f"the rule is for one draft, and these are n = {problem.n}: use recursive-rejection, "
-            "or an optimal solver such as orderings",
+            f"n must be 1, got n = {problem.n}; use recursive-rejection, or an optimal solver such "
+            "as orderings",
         )
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Write the plan down."""
+        """Return the plan."""
         nothing = np.zeros(0, dtype=np.int64)
         draft = problem.drafts.mean_draft
         plan = SpeculativeSamplingPlan(problem, 0, draft, nothing)
-        # p(H) + 1 - q(H) is smallest where H holds what the draft gives too often
+        # The bound p(H) + 1 - q(H) is smallest for the tokens with p < q.
         return Answer(plan, Guarantee.OPTIMAL, problem.target < draft)

@@ -1,4 +1,4 @@
-"""Other names of solvers: those of papers, of their rules, and of the engines inside."""
+"""Alternative names of solvers: names of papers, rules and engines."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SYNONYMS: Mapping[str, str] = {
     }.items()
     for word in words.split()
 }
-"""From other names, in small letters with hyphens, to those of `SOLVERS`."""
+"""Mapping of alternative names, in lower case with hyphens, to the names in `SOLVERS`."""
 
 
 def solver_name(word: str) -> str:
-    """The name of a solver that goes by another one; any other word as it is.
+    """Return the solver name for an alternative name; return any other word unchanged.
 
     Examples
     --------

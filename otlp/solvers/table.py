@@ -1,4 +1,4 @@
-"""The table of solvers: each has its file in this folder and, here, its class and its name."""
+"""The table of solvers: class and name of each solver."""
 
 import typing as _typing
 
@@ -34,16 +34,16 @@ SolverName: _typing.TypeAlias = _typing.Literal[
     "recursive-rejection",
     "naive",
 ]
-"""The keys of `SOLVERS`, for editors and type checkers, in the order that commands show."""
+"""Keys of `SOLVERS`, for editors and type checkers, in the order that commands print."""
 
-_kinds = {
+_classes = {
     kind.name: kind
     for kind in vars().copy().values()
     if isinstance(kind, type) and issubclass(kind, Solver) and kind is not Solver
 }
 
-SOLVERS: dict[str, type[Solver]] = {name: _kinds[name] for name in _typing.get_args(SolverName)}
-"""All solvers by name, as types: call one, with its options or without.
+SOLVERS: dict[str, type[Solver]] = {name: _classes[name] for name in _typing.get_args(SolverName)}
+"""All solver classes by name; call a class, optionally with options, to create a solver.
 
 Examples
 --------

@@ -1,7 +1,7 @@
-"""The one loop of the studies: does the solver take the problem?  Solve it, or say why not.
+"""Solve a problem with a solver that may not support it.
 
-What is compiled, or loaded from the cache of compiled code, during a solve must be in no time and
-in no limit: such a solve is made again (`settled`), whatever path through the code it took.
+Times and time limits must not include compilation or the loading of compiled code: a solve that
+compiled or loaded code is repeated (`without_compiling`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from otlp.solvers.solver import Solver
 Result = TypeVar("Result")
 
 MOST_REPEATS = 5
-"""Compiling ends after one repetition or two; something else that loads code must not loop."""
+"""Maximum number of repetitions; one or two suffice unless other code keeps compiling."""
 
 WARM_WORK = 10_000.0
-"""Work up to which a problem is solved only to compile and load."""
+"""Maximum work of a problem that is solved only as a warm-up."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """What became of one problem with one solver.
+    """Result of one solver on one problem.
 
     Attributes
     ----------
     solution : Solution or None
-        None if the solver does not take the problem.
+        None if the solver does not support the problem.
     reason : str
-        Why there is no plan; empty if there is one.
+        Reason why there is no plan; empty if there is a plan.
     """
 
     solution: Solution | None
@@ -41,12 +41,12 @@ class Attempt:
 
 
 def attempt(solver: Solver, problem: Problem) -> Attempt:
-    """Solve a problem if the solver takes it, with everything compiled before."""
+    """Solve a problem if the solver supports it, without compilation in the reported time."""
     capability = solver.supports(problem)
     if not capability:
         return Attempt(None, capability.reason)
     try:
-        solution = settled(lambda: solver.solve(problem))
+        solution = without_compiling(lambda: solver.solve(problem))
     except OTLPError as error:
         return Attempt(None, str(error))
     if solution.plan is not None:
@@ -55,24 +55,24 @@ def attempt(solver: Solver, problem: Problem) -> Attempt:
 
 
 def warm(solver: Solver, problems: Iterable[Problem]) -> None:
-    """Start engines, compile and load: solve what a solver takes and is done with at once."""
+    """Start engines and compile code by solving the small problems that the solver supports."""
     for problem in problems:
         if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
             attempt(solver, problem)
 
 
-def settled(action: Callable[[], Result]) -> Result:
-    """The result of an action in which nothing had to be compiled or loaded any more.
+def without_compiling(action: Callable[[], Result]) -> Result:
+    """Return the result of a call of `action` during which no code was compiled or loaded.
 
     Parameters
     ----------
     action : callable
-        Called again while it compiles; must give the same again.
+        Called again while it compiles; must return the same result each time.
     """
     from numba.core import event
 
     class Loads(event.Listener):
-        """The lock of the compiler is taken to load, too, what another process compiled."""
+        """Listener for the compiler lock, which is also taken to load cached code."""
 
         def on_start(self, found: event.Event) -> None:
             seen.append(found)

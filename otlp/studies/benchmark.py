@@ -1,9 +1,8 @@
-"""Timing: solvers over sizes and rows of a capture, as plain records.
+"""Times of solvers for several problem sizes and rows of a capture.
 
-The solver's parts and the certificate's are kept apart, and each record carries the objective's
-error beside the time.  A solver is run on a size only if it takes the problem and if what it
-needed on smaller sizes says that it can stay within the time limit; otherwise the reason is
-recorded.
+Records separate the time of the solver from the time of the certificate and include the error of
+the objective.  A solver runs on a size only if it supports the problem and if its times on smaller
+sizes predict that it stays within the time limit; otherwise the reason is recorded.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from otlp.timing import Timings
 
 @dataclass(frozen=True)
 class Size:
-    """A row of the table: n drafts from the top k tokens (None: the whole vocabulary)."""
+    """Problem size: n drafts from the top k tokens (None: the whole vocabulary)."""
 
     k: int | None
     n: int
@@ -41,7 +40,7 @@ class Record:
     Attributes
     ----------
     row : int
-        Of the capture.
+        Row of the capture.
     status, guarantee : str
         Names of the members of `Status` and `Guarantee`.
     acceptance : float
@@ -49,7 +48,7 @@ class Record:
     error : float
         Optimal acceptance minus acceptance, NaN if there is no plan.
     marginal_error : float
-        L1 distance of the output distribution from the target.
+        L1 distance between the output distribution and the target.
     timings : Timings
         Seconds by part.
     """
@@ -65,16 +64,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Cell:
-    """A solver at a size, over all rows.
+    """Solves of one solver at one size, over all rows.
 
     Attributes
     ----------
     size : Size
     solver : str
     rows : int
-        How many rows were asked for.
+        Number of requested rows.
     skipped : str
-        Why rows were left out, all or the last ones; empty if none were.
+        Reason why all rows or the last rows were skipped; empty if no row was skipped.
     records : tuple of Record
     """
 
@@ -86,21 +85,21 @@ class Cell:
 
     @property
     def solved(self) -> tuple[Record, ...]:
-        """The records that ended with a plan."""
+        """Records with a plan."""
         return tuple(r for r in self.records if r.guarantee != Guarantee.NONE.name)
 
     @property
     def partial(self) -> bool:
-        """Whether means and medians are over fewer rows than were asked for."""
+        """Whether means and medians are over fewer rows than requested."""
         return 0 < len(self.solved) < self.rows
 
     @property
     def success_rate(self) -> float:
-        """Share of the rows that ended with a plan."""
+        """Share of the records that have a plan."""
         return len(self.solved) / len(self.records) if self.records else 0.0
 
     def milliseconds(self, part: str = "total") -> float:
-        """Median milliseconds of a part or sum of `Timings` over the solved rows."""
+        """Return the median over the solved rows of an attribute of `Timings`, in milliseconds."""
         return 1e3 * float(median(getattr(r.timings, part) for r in self.solved))
 
     @property
@@ -125,29 +124,29 @@ def benchmark(
     jobs: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Cell]:
-    """Time every solver at every size, one cell after the other.
+    """Time every solver at every size.
 
     Parameters
     ----------
     capture : Capture
     sizes : sequence of Size
-        Best in ascending order, so that small sizes predict large ones.
+        Preferably in ascending order, so that small sizes predict the times of large sizes.
     solvers : mapping of str to Solver
-        By what each is called, as `otlp.solvers.line_up` gives them.
+        Solvers by name, as returned by `otlp.solvers.line_up`.
     rows : sequence of int
         Rows of the capture.
     time_limit : float
-        Seconds a solve, which those of `solvers` that take a limit have.
+        Seconds per solve; solvers that accept a time limit must have been made with this limit.
     temperature : float
-        Of both models.
+        Temperature of both models.
     sampling : mapping
-        Cuts of both models, by name; see `otlp.captures.Capture.distributions`.
+        Sampling cuts of both models, by name; see `otlp.captures.Capture.distributions`.
     jobs : int, optional
-        Rows that are solved at the same time; see `otlp.parallel.workers.in_order`.  They slow each
-        other down: the times are those of a busy machine.
+        Number of rows solved in parallel; see `otlp.parallel.workers.in_order`.  Parallel solves
+        slow each other down: the times are those of a busy machine.
     progress : callable
-        Called with a label after each solver is warmed up, and after each solve or skip: in
-        ``len(solvers) + len(sizes) * len(solvers) * len(rows)`` steps.
+        Called with a label after the warm-up of each solver, and after each solve or skip, in
+        total ``len(solvers) + len(sizes) * len(solvers) * len(rows)`` times.
 
     Yields
     ------
@@ -156,7 +155,7 @@ def benchmark(
     """
     cut = {"temperature": temperature, **sampling}
     small = small_problems(capture, **cut)
-    paces: dict[str, float] = {}  # seconds a unit of work, by solver
+    paces: dict[str, float] = {}  # seconds per unit of work, by solver
     for name, solver in solvers.items():
         if in_this_process(jobs):
             _warm_up(name, solver, small)
@@ -167,16 +166,16 @@ def benchmark(
             label = f"({size.k or capture.model_vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
-            work = partial(_timed, name=name, solver=solver, time_limit=time_limit, small=small)
+            work = partial(_time_row, name=name, solver=solver, time_limit=time_limit, small=small)
             tasks = [] if reason else zip(rows, problems, strict=True)
             done = in_order(work, tasks, jobs)
-            for found, problem in zip(done, problems, strict=False):
-                if not isinstance(found, Record):
-                    reason = str(found)
+            for result, problem in zip(done, problems, strict=False):
+                if not isinstance(result, Record):
+                    reason = str(result)
                     break
                 progress(label)
-                records.append(found)
-                seconds = found.timings.total
+                records.append(result)
+                seconds = result.timings.total
                 paces[name] = seconds / max(solver.work(problem), 1.0)
                 if seconds > time_limit:
                     reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
@@ -186,22 +185,22 @@ def benchmark(
             yield Cell(size, name, len(rows), reason, tuple(records))
 
 
-_warm: set[str] = set()
-"""Solvers that everything is compiled and started for in this process."""
+_loaded: set[str] = set()
+"""Solvers whose kernels and engines are loaded in this process."""
 
 
-def _timed(
+def _time_row(
     task: tuple[int, Problem], name: str, solver: Solver, time_limit: float, small: list[Problem]
 ) -> Record | str:
-    """Time one solve, in the worker; or say why there is none."""
+    """Time one solve in the worker; return the reason if the solver fails."""
     row, problem = task
     _warm_up(name, solver, small)
-    found = attempt(solver, problem)
-    if found.solution is None:
-        return found.reason
-    if found.solution.timings.total > time_limit:
-        _warm.discard(name)  # an engine that had to be stopped starts again before the next size
-    solution = found.solution
+    result = attempt(solver, problem)
+    if result.solution is None:
+        return result.reason
+    if result.solution.timings.total > time_limit:
+        _loaded.discard(name)  # the engine was stopped: restart it before the next size is timed
+    solution = result.solution
     optimum = optimal_acceptance(problem)
     return Record(
         *(row, solution.status.name, solution.guarantee.name, solution.acceptance),
@@ -210,15 +209,15 @@ def _timed(
 
 
 def _warm_up(name: str, solver: Solver, small: list[Problem]) -> None:
-    if name not in _warm:
+    if name not in _loaded:
         warm(solver, small)
-        _warm.add(name)
+        _loaded.add(name)
 
 
 def small_problems(capture: Capture, **cut: Any) -> list[Problem]:
-    """Problems of the first row to warm up with, one that is tiny and one that is not."""
-    most = capture.kept or capture.vocab_size
-    sizes = (Size(min(4, most), 2), Size(min(100, most), 3))
+    """Return two warm-up problems of the first row, of at most 4 and at most 100 tokens."""
+    stored = capture.kept or capture.vocab_size
+    sizes = (Size(min(4, stored), 2), Size(min(100, stored), 3))
     return [_problem(capture, 0, size, **cut) for size in sizes]
 
 
@@ -228,10 +227,10 @@ def _problem(capture: Capture, row: int, size: Size, **cut: Any) -> Problem:
 
 
 def _too_slow(solver: Solver, problem: Problem, pace: float, time_limit: float) -> str:
-    """Why the smaller sizes say that the limit will not do; empty if they do not."""
+    """Return a reason if the predicted time exceeds the limit, else an empty string."""
     if not solver.supports(problem):
         return ""
     expected = pace * solver.work(problem)
     if expected <= time_limit:
         return ""
-    return f"expected about {expected:.3g} s from the sizes before, limit {time_limit:g} s"
+    return f"predicted about {expected:.3g} s from smaller sizes, limit {time_limit:g} s"

@@ -1,4 +1,4 @@
-"""An empty figure, and what it can be written to: the one place that asks for matplotlib."""
+"""Empty figures and their file types; the only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otlp.studies.style import LOOK
 
 
 def file_types() -> tuple[str, ...]:
-    """Endings of the files that a figure can be written to, such as ``.png``.
+    """Return the file endings that a figure can be written to, such as ``.png``.
 
     Raises
     ------
@@ -31,9 +31,9 @@ def figure(
     height: float,
     settings: Any = MappingProxyType({}),
 ) -> Iterator[Any]:
-    """Give an empty figure of so many inches, and write it when the block ends.
+    """Create an empty figure of a size in inches, and write it to `path` when the block ends.
 
-    `settings` of matplotlib come before those of `LOOK`.
+    `settings` of matplotlib override those of `LOOK`.
 
     Raises
     ------
@@ -44,17 +44,17 @@ def figure(
     with _own_style(settings):
         canvas = _empty(width, height)
         yield canvas
-        # without the date the same figure is the same file
+        # Omit the date so that the same figure is the same file.
         metadata = {"Date": None} if str(path).endswith(".svg") else None
         with warnings.catch_warnings():
-            # names of models and texts may be in any script; an SVG shows them nevertheless
+            # Names and texts may use any script; viewers of an SVG can still show them.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             canvas.savefig(path, dpi=200, metadata=metadata)
 
 
 @contextmanager
 def _own_style(settings: Any) -> Iterator[None]:
-    """Matplotlib as it comes, `LOOK` and `settings`, whatever the user's own settings are."""
+    """Apply matplotlib's defaults, `LOOK` and `settings`, ignoring the user's own settings."""
     from matplotlib import rc_context, rcdefaults, rcParams
 
     with rc_context():
@@ -64,7 +64,7 @@ def _own_style(settings: Any) -> Iterator[None]:
 
 
 def axes_or_new(axes: Any) -> Any:
-    """Give the axes back, or those of a new figure of pyplot where there are none.
+    """Return `axes`, or the axes of a new pyplot figure if `axes` is None.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""Capture the logits that a pair of models meets while the target writes.
+"""Capture of the logits of a pair of models while the target decodes text.
 
-A capture is made passage by passage, one a prompt, each in a capture file of its own beside the
-final one (`parts_folder`).  Interrupted at any moment, what was written stays readable; started
-again, it goes on with the next passage.  Each passage has its own random numbers, so the capture
-is the same as if it had never been interrupted.  In the end the rows go from file to file, a few
-at a time: a capture may be of any size.
+A capture has one passage per prompt.  Each passage is written to its own capture file in a folder
+next to the final file (`parts_folder`).  After an interruption the written passages stay readable,
+and a restart continues with the next passage.  Each passage has its own random numbers, so the
+capture is the same as without interruptions.  The final file is written from the parts a few rows
+at a time, so a capture may have any size.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]
 FORMAT = "otlp capture 2"
-"""Of what is written for a capture that is begun."""
+"""Version of the plan file of an unfinished capture."""
 
 PLAN = "plan.json"
-
+"""Name of the plan file: the options of an unfinished capture."""
 
 DECODED = "text decoded from the target"
 
 
 def source_of(sampling: Sampling) -> str:
-    """Say in a capture's `source` how its text was written."""
+    """Return the `source` of a capture: how its text was decoded."""
     top_k = "" if sampling.top_k is None else f", top-k {sampling.top_k}"
     top_p = "" if sampling.top_p == 1.0 else f", top-p {sampling.top_p:g}"
     min_p = "" if sampling.min_p == 0.0 else f", min-p {sampling.min_p:g}"
@@ -53,29 +53,24 @@ def source_of(sampling: Sampling) -> str:
 
 
 def parts_folder(path: str | os.PathLike[str]) -> Path:
-    """Folder that holds the finished passages while a capture is being made."""
+    """Return the folder of the finished passages of an unfinished capture."""
     return Path(f"{os.fspath(path)}.parts")
 
 
 def check_room(models: Sequence[Model], prompt: IntArray, tokens: int) -> None:
-    """Refuse a text that goes on so far after a prompt that it does not fit into a context.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Raise InvalidInputError if a prompt and `tokens` new tokens exceed a model's context."""
     for model in models:
         if model.context_limit is not None and prompt.size + tokens - 1 > model.context_limit:
             raise InvalidInputError(
-                f"a prompt of {prompt.size} tokens and {tokens} more exceed the context of "
-                f"{model.name}, {model.context_limit}: shorten the prompt or write fewer"
+                f"a prompt of {prompt.size} tokens and {tokens} new tokens exceed the context of "
+                f"{model.name}, {model.context_limit}: shorten the prompt or decode fewer tokens"
             )
 
 
-def written(
+def decode_target(
     draft: Model, target: Model, prompt: IntArray, steps: int, rng: np.random.Generator
 ) -> Iterator[Round]:
-    """Let the target write, a token a round; both models stand before it.
+    """Decode from the target, one token per round; the draft follows.
 
     The text ends after `steps` tokens, or with an end token.
     """
@@ -96,16 +91,16 @@ def capture_passage(
     Parameters
     ----------
     draft, target : HuggingFaceModel
-        The target's `sampling` decides what is written; the logits are kept as they are.
+        Models.  The text is decoded with the target's `sampling`; the logits are kept unchanged.
     prompt : ndarray of int64, shape (T,)
     steps : int
-        Rows, at least 1; fewer where the text ends with an end token of the target's.
+        Maximum number of rows, at least 1; the text also ends with an end token of the target.
     rng : numpy.random.Generator
 
     Returns
     -------
     Capture
-        float16, or float32 where a logit is too large for that.
+        Logits in float16, or in float32 if a logit is too large for float16.
 
     Raises
     ------
@@ -114,19 +109,19 @@ def capture_passage(
 
     Notes
     -----
-    One call of each model a row.
+    One call of each model per row.
     """
     whole_number(steps, "steps")
     check_room((draft, target), prompt, steps)
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
     tokens: list[int] = []
     contexts = []
-    for played in written(draft, target, prompt, steps, rng):
+    for played in decode_target(draft, target, prompt, steps, rng):
         contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
         for model, kept in zip((target, draft), rows, strict=True):
             kept.append(model.logits(ROOT, np.array([0]))[0])
         tokens.append(played.token)
-    target_logits, draft_logits = _stored(*(np.stack(kept) for kept in rows))
+    target_logits, draft_logits = _as_float16(*(np.stack(kept) for kept in rows))
     return Capture(
         target_logits=target_logits,
         draft_logits=draft_logits,
@@ -152,53 +147,53 @@ def capture(
     top_logprobs: int | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> Capture:
-    """Write a capture, or go on with one that was interrupted.
+    """Write a capture, or continue an interrupted capture.
 
     Parameters
     ----------
     draft, target : HuggingFaceModel
     prompts : sequence of ndarray of int64
     path : path-like
-        The file to write.
+        Output file.
     steps : int
-        Rows for each prompt, or fewer where its text ends.
+        Maximum number of rows per prompt; the text may end earlier.
     seed : int
-        Passage i draws from ``default_rng([seed, i])``.
+        Random seed; passage i uses ``default_rng([seed, i])``.
     top_logprobs : int, optional
-        Keep so many of the likeliest tokens of each row only; see `captures.keep_top`.
+        Number of most likely tokens kept in each row, default all; see `captures.keep_top`.
     progress : callable, optional
-        Called for each finished passage.
+        Called after each passage.
 
     Returns
     -------
     Capture
-        What `captures.load` makes of `path`.
+        The capture as loaded from `path` with `captures.load`.
 
     Raises
     ------
     CaptureError
         If there is a capture at `path`, another process is writing it, a file cannot be written,
-        or the folder of parts is of a capture with other models, precisions, prompts or options,
-        or of none.
+        or the folder of parts belongs to a capture with other models, precisions, prompts or
+        options, or does not belong to a capture.
     InvalidInputError
-        If there is no prompt, prompts and steps do not fit into the context of a model, or an
-        option is no whole number of at least 1; then nothing is written.
+        If `prompts` is empty, prompts and steps do not fit into the context of a model, or an
+        option is not an integer of at least 1.  Nothing is written in this case.
 
     Notes
     -----
-    The parts go when all are joined; files of another's making in their folder stay.  While it is
-    interrupted, each part is a capture file.
+    The parts are deleted after they are joined; other files in their folder are kept.  Each part
+    of an interrupted capture is a capture file.
     """
     check_output(Path(path))
     if not prompts:
-        raise InvalidInputError("prompts is empty: give at least one")
+        raise InvalidInputError("prompts must not be empty: give at least one")
     whole_number(steps, "steps")
     for prompt in prompts:
         check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
     plan = _plan(draft, target, prompts, steps, seed, top_logprobs)
-    with _alone(parts_folder(path)):
+    with _exclusive(parts_folder(path)):
         return _capture(draft, target, prompts, Path(path), plan, progress)
 
 
@@ -210,11 +205,11 @@ def _capture(
     plan: dict[str, Any],
     progress: Callable[[], None],
 ) -> Capture:
-    """Write the passages that are not there yet, and then the capture."""
+    """Write the missing passages, then the capture."""
     folder, done, top_logprobs = parts_folder(path), check_output(path), plan["top_logprobs"]
     _begin(folder, plan)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
-    if done:  # interrupted between the last file and the end
+    if done:  # interrupted after the capture was written and before the parts were removed
         return _finish(path, parts)
     for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
         if not part.exists():
@@ -227,8 +222,8 @@ def _capture(
     for part, rows in zip(parts, passages, strict=True):
         if _widths(rows) != _widths(passages[0]):
             raise CaptureError(
-                f"{part}: its rows have other numbers of tokens than those of {parts[0].name}; "
-                "delete what is wrong, and give the same again"
+                f"{part}: its rows have other numbers of tokens than the rows of {parts[0].name}; "
+                "delete the wrong file and run the same command again"
             )
     with writing_to(path), whole_file(path) as temporary:
         write(temporary, passages)
@@ -237,15 +232,15 @@ def _capture(
 
 
 def check_output(path: Path) -> bool:
-    """Refuse a file that is there; but say whether it is a capture that lacks its end alone."""
+    """Raise CaptureError if the file exists; return True if only its parts are left to remove."""
     done = path.exists()
     if done and not (parts_folder(path) / PLAN).exists():
-        raise CaptureError(f"{path}: is there already; choose another name or delete it")
+        raise CaptureError(f"{path}: already exists; choose another name or delete it")
     return done
 
 
 def _widths(rows: Capture) -> list[tuple[int, int | None]]:
-    """How many tokens the rows of both models are over, and how many were kept."""
+    """Return the vocabulary size and the number of kept tokens of both models."""
     both = rows.target_logits, rows.draft_logits
     return [(logits.shape[1], getattr(logits, "k", None)) for logits in both]
 
@@ -258,7 +253,7 @@ def _plan(
     seed: int,
     top_logprobs: int | None,
 ) -> dict[str, Any]:
-    """All that the passages depend on."""
+    """Return all values that the passages depend on."""
     return {
         "format": FORMAT,
         "target": target.name,
@@ -276,7 +271,7 @@ def _plan(
 
 
 def _finish(path: str | os.PathLike[str], parts: Sequence[Path]) -> Capture:
-    """Remove the parts of a capture that is there, if they are its own."""
+    """Remove the parts of a finished capture after checking that they belong to it."""
     found = load(path)
     rows, positions = np.asarray(found.target_logits), np.asarray(found.positions)
     for index, part in enumerate(parts):
@@ -285,18 +280,18 @@ def _finish(path: str | os.PathLike[str], parts: Sequence[Path]) -> Capture:
         own = load(part)
         wanted = np.asarray(own.target_logits)
         begins = np.flatnonzero(positions == np.asarray(own.positions)[0])
-        begins = begins[begins >= index]  # each passage before has a row at least
+        begins = begins[begins >= index]  # each earlier passage has at least one row
         if not any(np.array_equal(rows[at : at + len(wanted)], wanted) for at in begins):
             raise CaptureError(
-                f"{os.fspath(path)}: is there already, and is not made of the parts in "
-                f"{part.parent}; move one of them away"
+                f"{os.fspath(path)}: already exists and was not made from the parts in "
+                f"{part.parent}; move the file or the folder away"
             )
     _remove(parts[0].parent, parts)
     return found
 
 
-def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray]:
-    """Both in float16 if that can hold every logit, else as they are."""
+def _as_float16(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray]:
+    """Convert both to float16 if every logit fits, else return both unchanged."""
     largest = max(float(np.abs(one[np.isfinite(one)]).max()) for one in (target, draft))
     if largest > float(np.finfo(np.float16).max):
         return target, draft
@@ -304,13 +299,13 @@ def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from the folder of parts, which goes in the end if it is empty.
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Lock the folder of parts, and remove the folder at the end if it is empty.
 
     Raises
     ------
     CaptureError
-        If another is at it.
+        If another process has locked it, or it cannot be used.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -318,18 +313,18 @@ def _alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unusable(folder, error) from error
     try:
-        _check_alone(folder, held)
+        _check_lock(folder, held)
         try:
             yield
         finally:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
     finally:
         os.close(held)
 
 
-def _check_alone(folder: Path, opened: int) -> None:
-    with suppress(FileNotFoundError):  # it was removed with the end of a capture meanwhile
+def _check_lock(folder: Path, opened: int) -> None:
+    with suppress(FileNotFoundError):  # another process finished and removed the folder
         if locked(opened) and os.path.samestat(os.fstat(opened), os.stat(folder)):
             return
     raise CaptureError(
@@ -340,12 +335,12 @@ def _check_alone(folder: Path, opened: int) -> None:
 def _unusable(folder: Path, error: Exception) -> CaptureError:
     return CaptureError(
         f"{folder}: cannot be used ({error}); choose a folder that exists and is writable, or "
-        "delete this one"
+        "delete this folder"
     )
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
-    """Make the folder of parts, or see that the one that is there belongs to the same plan."""
+    """Write the plan file, or check that the existing folder has the same plan."""
     marker = folder / PLAN
     try:
         if marker.exists():
@@ -360,20 +355,20 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
         raise _unusable(folder, error) from error
     if not isinstance(begun, dict):
         raise CaptureError(
-            f"{folder}: is not of an interrupted capture, which has a {PLAN} that says what was "
-            "begun; choose another output, or move the folder away"
+            f"{folder}: must be the folder of an interrupted capture with a {PLAN} of its options; "
+            "choose another output, or move the folder away"
         )
     other = [key for key, value in plan.items() if begun.get(key) != value]
     if other:
         raise CaptureError(
-            f"{folder}: was begun with other {', '.join(other)}; give the same again to go on, or "
-            "delete the folder to begin anew"
+            f"{folder}: was started with other {', '.join(other)}; give the same values to "
+            "continue, or delete the folder to start again"
         )
 
 
 def _remove(folder: Path, parts: Sequence[Path]) -> None:
-    """Delete what `capture` wrote."""
+    """Delete the files written by `capture`."""
     made = [*parts, folder / PLAN]
-    for entry in sorted(folder.iterdir()):  # the plan last, so that an interrupted end is known
+    for entry in sorted(folder.iterdir()):  # the plan last: it marks an unfinished removal
         if entry in made or any(is_temporary(entry.name, one) for one in made):
             entry.unlink()

@@ -1,16 +1,16 @@
-"""The quality-cost curve of cascades: what a threshold gives up, and what it saves.
+"""Quality-cost curves of cascades over their thresholds.
 
-Quality is that of the cascade's law on held-out text: the mean log-likelihood of the text's tokens,
-each after the text before it, and their mean probability, which is the expected 0-1 accuracy of
-a sampled token.  Cost is calls a token.  Speculative cascades draft L tokens at places in the same
-text; sequential ones ask the draft for each token and the target where they defer, and so, for
-nothing, do the oracles; BiLD as published drafts windows of at most L; a sequence-level cascade
-writes responses of L tokens.  Every method meets the same q, p and drafts, and the acceptance is
-averaged exactly given the drafts, so differences are paired; intervals take the texts as the
-independent units.
+Quality is measured for the cascade's distribution on held-out text: the mean log-likelihood of the
+text's tokens given the preceding text, and their mean probability, which is the expected 0-1
+accuracy of a sampled token.  Cost is the number of calls per token.  Speculative cascades draft L
+tokens at positions of the same text.  Sequential cascades call the draft for each token and the
+target where they defer; oracles do the same without the cost.  BiLD as published drafts windows of
+at most L tokens.  A sequence-level cascade writes responses of L tokens.  All methods use the same
+q, p and drafts, and the acceptance is averaged exactly given the drafts, so differences are paired;
+the texts are the independent units of intervals.
 
-Where both models decode greedily (temperature 0) so do the cascades: their rules see the
-distributions at temperature 1, tokens are the likeliest ones, and there is no log-likelihood.
+If both models decode greedily (temperature 0), so do the cascades: their rules use the
+distributions at temperature 1, tokens are the most likely tokens, and there is no log-likelihood.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 2, sections
 5 and 6, Appendices C.3 and E.
@@ -48,7 +48,7 @@ from otlp.studies.estimate import Estimate, ratio
 UNIT = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 NATS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 FALLBACKS = (0.1, 0.5, 0.9)
-"""Of BiLD as published: the paper's Figure 8 has .1 and .9."""
+"""Fallback thresholds of BiLD as published: the paper's Figure 8 shows .1 and .9."""
 
 
 ONE = Estimate(1.0, 1.0, 1.0)
@@ -56,17 +56,17 @@ ONE = Estimate(1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Method:
-    """A cascade: what it aims at for a threshold, sampled and greedily, and how it is run.
+    """A cascade: its transforms for sampling and greedy decoding, and its measurement.
 
     Attributes
     ----------
-    aim, greedy : callable
-        From a threshold to the transform, or to itself where there is none.
+    sampled, greedy : callable
+        Maps a threshold to the transform, or to the threshold itself for sequence-level cascades.
     run : callable
-        From what was observed and the transform to the quality and cost of a `Point`.
+        Maps an `Observed` and the transform to the quality and cost fields of a `Point`.
     """
 
-    aim: Callable[[float], Any]
+    sampled: Callable[[float], Any]
     greedy: Callable[[float], Any]
     run: Callable[[Observed, Any], dict[str, Any]]
 
@@ -86,7 +86,7 @@ def _published(fallback: float) -> Method:
 
 
 def thresholds(method: str) -> tuple[float, ...]:
-    """Thresholds that span the method's curve: probabilities, or nats for the log rules."""
+    """Return thresholds that span the method's curve: probabilities, or nats for log rules."""
     if method == "sequence-chow":  # probabilities of whole responses are tiny
         return (*(1.0 - 10.0**-e for e in np.arange(0.0, 15.0, 1.5).tolist()), 1.0)
     return NATS if method.startswith("bild") or method.endswith("-log") else UNIT
@@ -103,21 +103,22 @@ class Point:
         The threshold.
     log_likelihood : Estimate or None
         Mean of log T at the text's tokens, in nats; exp(-log_likelihood) is the perplexity.  None
-        where tokens are the likeliest ones.
+        for greedy decoding.
     log_likelihood_gain : Estimate or None
-        The same less that of the target alone, which is what leniency gives up.
+        `log_likelihood` minus that of the target; negative values are the cost of leniency.
     accuracy : Estimate or None
-        Mean of T at the text's tokens; None of responses, which have no law token by token.
+        Mean of T at the text's tokens; None for responses, which have no distribution per token.
     accuracy_gain : Estimate or None
-        The same less that of the target alone.
+        `accuracy` minus that of the target.
     rejection : Estimate or None
-        Mean total variation distance of q and T, the chance that a drafted token is rejected; None
-        where none is drawn to be rejected.
+        Mean total variation distance of q and T, the probability that a draft token is rejected;
+        None for methods without rejection.
     calls, draft_calls : Estimate
-        Calls of the target and of the draft a token.  An oracle's are its deferrals, as if p were
-        known for nothing.
+        Calls of the target and of the draft per token.  The target calls of an oracle are its
+        deferrals, as if computing p were free.
     deferral : Estimate or None
-        Share of tokens that the target chooses, or of responses; None if a rule decides by token.
+        Share of tokens (or of responses) chosen by the target; None for rules that decide per
+        token of the vocabulary.
     """
 
     method: str
@@ -132,16 +133,16 @@ class Point:
     deferral: Estimate | None
 
     def latency(self, draft_cost: float) -> float:
-        """Time a token in target calls, where a draft call costs `draft_cost` of one."""
+        """Return the time per token in target calls, for draft calls that cost `draft_cost`."""
         return self.calls.mean + draft_cost * self.draft_calls.mean
 
     def record(self) -> dict[str, object]:
-        """Everything about the point, as JSON takes it: estimates as mean, low and high."""
+        """Return all fields as JSON values; estimates are lists of mean, low and high."""
         return {k: v.record() if isinstance(v, Estimate) else v for k, v in vars(self).items()}
 
 
 def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None) -> list[Point]:
-    """Quality and cost of a method at each threshold.
+    """Compute quality and cost of a method at each threshold.
 
     Parameters
     ----------
@@ -149,17 +150,17 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
     method : str
         One of `METHODS`.
     alphas : sequence of float, optional
-        By default `thresholds`.
+        Thresholds, default ``thresholds(method)``.
 
     Raises
     ------
     InvalidInputError
-        If there is no such method, or it does not take a threshold.
+        If the method is unknown, or does not accept a threshold.
     """
     if method not in METHODS:
-        raise InvalidInputError(f"there is no cascade {method!r}: choose from {', '.join(METHODS)}")
+        raise InvalidInputError(f"unknown cascade {method!r}: choose one of {', '.join(METHODS)}")
     known = METHODS[method]
-    make = known.greedy if observed.greedy else known.aim
+    make = known.greedy if observed.greedy else known.sampled
     return [
         Point(method, float(alpha), **known.run(observed, make(alpha)))
         for alpha in (thresholds(method) if alphas is None else alphas)
@@ -167,9 +168,9 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
 
 
 def _speculative(observed: Observed, transform: Any) -> dict[str, Any]:
-    """A call yields 1 + sum over l of the chance to accept l drafted tokens."""
-    aimed = [transformed(transform, q, p) for q, p in observed.pairs]
-    drawn = [_taken(observed, q) for q in observed.draft_distributions]
+    """Measure a speculative cascade: a call yields 1 + sum over l of P(at least l accepted)."""
+    outputs = [transformed(transform, q, p) for q, p in observed.pairs]
+    drawn = [_decoding_law(observed, q) for q in observed.draft_distributions]
     accepted = np.empty(observed.drafts.shape)
     for draft, place in np.ndindex(accepted.shape):
         q, p = observed.draft_path[draft, place], observed.target_path[draft, place]
@@ -179,16 +180,16 @@ def _speculative(observed: Observed, transform: Any) -> dict[str, Any]:
     if isinstance(transform, Cascade):
         deferral = _mean(observed, _defers(transform, observed.pairs))
     return {
-        **_quality(observed, aimed),
-        "rejection": _mean(observed, list(map(total_variation, drawn, aimed))),
-        # a transform asks the draft after its last token, too
+        **_quality(observed, outputs),
+        "rejection": _mean(observed, list(map(total_variation, drawn, outputs))),
+        # The transform also needs the draft's distribution after its last token.
         **_calls(observed, accepted, np.full(len(accepted), len(accepted[0]) + 1)),
         "deferral": deferral,
     }
 
 
 def _sequential(observed: Observed, transform: Any) -> dict[str, Any]:
-    """The draft is asked for every token, the target where the rule defers."""
+    """Measure a sequential cascade: the draft is called for every token, the target on deferral."""
     share = _mean(observed, _defers(transform, observed.pairs))
     return {
         **_quality(observed, [transformed(transform, q, p) for q, p in observed.pairs]),
@@ -200,7 +201,7 @@ def _sequential(observed: Observed, transform: Any) -> dict[str, Any]:
 
 
 def _windows(observed: Observed, transform: Any) -> dict[str, Any]:
-    """BiLD as published: along the text the target also chooses the token after L drafted ones."""
+    """Measure BiLD as published: the target also chooses the token after L drafted tokens."""
     count, length = observed.drafts.shape
     deferred, drafted = _defers(transform, observed.pairs), 0
     for at, text in enumerate(observed.token_texts):
@@ -213,7 +214,7 @@ def _windows(observed: Observed, transform: Any) -> dict[str, Any]:
         cut[draft] = _defers(transform, list(zip(*path, strict=True)))
         unsure[draft] = [transform.rule.unsure(q) for q in path[0]]
     return {
-        **_quality(observed, [_taken(observed, law) for law in laws]),
+        **_quality(observed, [_decoding_law(observed, law) for law in laws]),
         "rejection": None,
         **_calls(observed, ~cut, np.minimum(1 + _run_length(~unsure), length)),
         "deferral": _mean(observed, deferred),
@@ -221,17 +222,17 @@ def _windows(observed: Observed, transform: Any) -> dict[str, Any]:
 
 
 def _sequence(observed: Observed, alpha: float) -> dict[str, Any]:
-    """Log-likelihood of L tokens of text as one response: of q(y) [kept] + p(y) q(defer)."""
+    """Measure a sequence-level cascade: a response of L tokens has q(y) [kept] + p(y) q(defer)."""
     if observed.greedy:
-        raise InvalidInputError("sequence-chow has no law at temperature 0: leave it out")
+        raise InvalidInputError("sequence-chow needs a temperature above 0, got 0: leave it out")
     if not observed.responses.size:
-        raise InvalidInputError("sequence-chow needs responses: observe(..., responses=64)")
+        raise InvalidInputError("sequence-chow needs responses: call observe(..., responses=64)")
     length = observed.drafts.shape[1]
     whole = observed.starts + length <= np.searchsorted(
         observed.token_texts, observed.draft_texts, side="right"
     )
     if not whole.any():
-        raise InvalidInputError(f"no place has {length} tokens of text left: use a lesser length")
+        raise InvalidInputError(f"no text has {length} tokens left at drafts: use a shorter length")
     window = observed.starts[whole, None] + np.arange(length)
     with np.errstate(divide="ignore"):
         log_q, log_p = (
@@ -241,7 +242,7 @@ def _sequence(observed: Observed, alpha: float) -> dict[str, Any]:
         threshold = np.log1p(-alpha)
         deferral = (observed.responses < threshold).mean(axis=1)
         defers = log_q < threshold
-        # a text that defers shows that some do: half a one of the responses that were seen
+        # Estimate at least half a deferred response: the text itself shows that some defer.
         least = np.where(defers, 0.5 / observed.responses.shape[1], 0.0)
         again = np.log(np.maximum(deferral[whole], least)) + log_p
         found = np.logaddexp(np.where(defers, -np.inf, log_q), again)
@@ -261,8 +262,8 @@ def _sequence(observed: Observed, alpha: float) -> dict[str, Any]:
     }
 
 
-def _taken(observed: Observed, law: FloatArray) -> FloatArray:
-    """What tokens are taken from."""
+def _decoding_law(observed: Observed, law: FloatArray) -> FloatArray:
+    """Return the distribution of decoded tokens: greedy, or `law` itself."""
     return greedy_distribution(law) if observed.greedy else law
 
 
@@ -270,53 +271,53 @@ def _defers(transform: Cascade, pairs: Sequence[tuple[FloatArray, FloatArray]]) 
     return np.array([transform.defers(q, p) for q, p in pairs])
 
 
-def _run_length(going_on: npt.NDArray[Any]) -> FloatArray:
-    """How far each row goes on, or how far it does on average."""
-    found: FloatArray = np.cumprod(going_on, axis=1).sum(axis=1)
+def _run_length(continues: npt.NDArray[Any]) -> FloatArray:
+    """Return the number of leading True per row, or the expected number for probabilities."""
+    found: FloatArray = np.cumprod(continues, axis=1).sum(axis=1)
     return found
 
 
 def _quality(observed: Observed, laws: Sequence[FloatArray]) -> dict[str, Any]:
-    """Log-likelihood and probability of the text's tokens, each after the text before it."""
-    alone, found = (
+    """Return log-likelihood and probability of the text's tokens given the preceding text."""
+    target, found = (
         np.array([law[token] for law, token in zip(rows, observed.tokens, strict=True)])
-        for rows in ([_taken(observed, p) for p in observed.targets], laws)
+        for rows in ([_decoding_law(observed, p) for p in observed.targets], laws)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = (np.log(found), np.log(found) - np.log(alone))
+        logs = (np.log(found), np.log(found) - np.log(target))
     likelihood, gain = (None if observed.greedy else _mean(observed, rows) for rows in logs)
     return {
         "log_likelihood": likelihood,
         "log_likelihood_gain": gain,
         "accuracy": _mean(observed, found),
-        "accuracy_gain": _mean(observed, found - alone),
+        "accuracy_gain": _mean(observed, found - target),
     }
 
 
 def _mean(observed: Observed, values: npt.ArrayLike) -> Estimate:
-    """Mean over all tokens of the texts."""
+    """Estimate the mean over all tokens of the texts."""
     weights = np.asarray(values, dtype=np.float64)
     sums = np.bincount(observed.token_texts, weights)
     return ratio(sums, np.bincount(observed.token_texts))
 
 
 def _calls(
-    observed: Observed, accepted: npt.NDArray[Any], asked: npt.NDArray[Any]
+    observed: Observed, accepted: npt.NDArray[Any], draft_calls: npt.NDArray[Any]
 ) -> dict[str, Any]:
-    """Calls a token of rounds that accept drafted tokens so, and ask the draft so often."""
+    """Return the calls per token from acceptances and draft calls of each round."""
     rounds, tokens, drafts = (
         np.bincount(observed.draft_texts, each)
-        for each in (np.ones(len(asked)), 1.0 + _run_length(accepted), asked)
+        for each in (np.ones(len(draft_calls)), 1.0 + _run_length(accepted), draft_calls)
     )
     return {"calls": ratio(rounds, tokens), "draft_calls": ratio(drafts, tokens)}
 
 
-def _any_response(alpha: float) -> float:
+def _check_alpha(alpha: float) -> float:
     return number(alpha, "the threshold alpha", 0.0, 1.0)
 
 
 def _greedy_lossy(alpha: float) -> Transform:
-    Lossy(alpha)  # refuses what is no leniency
+    Lossy(alpha)  # checks the range of alpha
     return GreedyTokenCascade(TokenV3(alpha))
 
 
@@ -327,7 +328,7 @@ METHODS: Mapping[str, Method] = {
     **{f"sequential-{name}": _by_rule(name, _sequential) for name in ("chow", "chow-log")},
     **{f"oracle-{name}": _by_rule(name, _sequential) for name in ("diff", "diff-log", "opt")},
     **{f"bild-fallback-{fallback:g}": _published(fallback) for fallback in FALLBACKS},
-    "sequence-chow": Method(_any_response, _any_response, _sequence),
+    "sequence-chow": Method(_check_alpha, _check_alpha, _sequence),
 }
-"""Cascades by name.  At temperature 0 lossy decoding keeps a drafted token where p is at least
-1 - alpha of the greatest, whatever beta."""
+"""Cascades by name.  At temperature 0 lossy decoding accepts a drafted token if p is at least
+1 - alpha of the largest p, for any beta."""

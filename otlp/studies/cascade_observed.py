@@ -1,4 +1,4 @@
-"""What a draft and a target model say about held-out text, and what is drafted in it."""
+"""Distributions of a draft and a target model on held-out text, and drafts that start in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What both models say about held-out text, and about drafts that start in it.
+    """Distributions of both models on held-out text, and on drafts that start in it.
 
     Attributes
     ----------
@@ -28,17 +28,17 @@ class Observed:
     tokens : ndarray of int64, shape (n,)
         The tokens of the texts.
     drafts : ndarray of int64, shape (m, L)
-        Tokens drafted from places in the texts.
+        Draft tokens that start at positions of the texts.
     draft_path, target_path : ndarray, shape (m, L, V)
-        q and p along them.
+        q and p along the drafts.
     token_texts, draft_texts : ndarray of int64, shape (n,), shape (m,)
-        Which text each token stands in, and each draft starts in.
+        Index of the text of each token and of each draft.
     starts : ndarray of int64, shape (m,)
-        The token of the texts that stands where each draft starts.
+        Index in `tokens` of the position where each draft starts.
     responses : ndarray, shape (m, R)
-        log q of R responses of L tokens at each of these places.
+        log q of R responses of L tokens at the start of each draft.
     greedy : bool
-        Whether tokens are the likeliest ones; the distributions are at temperature 1 then.
+        Whether decoding is greedy; the distributions are then at temperature 1.
     """
 
     draft_distributions: FloatArray
@@ -71,52 +71,54 @@ def observe(
     responses: int = 0,
     progress: Callable[[], None] = lambda: None,
 ) -> Observed:
-    """Read held-out texts with both models, and draft at every `stride`-th place.
+    """Read held-out texts with both models, and draft at every `stride`-th position.
 
     Parameters
     ----------
     draft, target : Model
-        Their `sampling` is used as it is; at temperature 0 tokens are the likeliest ones, and the
-        distributions those at temperature 1.
+        Models; their `sampling` is used unchanged.  At temperature 0 tokens are the most likely
+        tokens, and the distributions are those at temperature 1.
     texts : sequence of ndarray of int64
     length : int
-        How many tokens L are drafted.
+        Number L of draft tokens.
     skip : int
-        Tokens of each text that are only context, at least 1.
-    stride, seed : int
+        Number of first tokens of each text that are only context, at least 1.
+    stride : int
+        Distance between the starts of two drafts, in tokens.
+    seed : int
     responses : int
-        How many responses the draft writes at each place; only ``sequence-chow`` asks for some.
+        Number of responses of the draft at each start; only ``sequence-chow`` needs responses.
     progress : callable
         Called after each text.
 
     Raises
     ------
     InvalidInputError
-        If the vocabularies differ, only one model is at temperature 0, there are no texts, one is
-        not longer than `skip`, or a number is out of range.
+        If the vocabularies differ, only one model is at temperature 0, `texts` is empty, a text
+        is not longer than `skip`, or a number is out of range.
 
     Notes
     -----
-    One call of each model a text, a round a draft, and L calls of the draft a place for responses.
-    Holds 16 (n + m L) V bytes.
+    One call of each model per text, one round per draft, and L calls of the draft per start if
+    there are responses.  Memory is 16 (n + m L) V bytes.
     """
     check_pair(draft, target)
     for name, value in (("length", length), ("skip", skip), ("stride", stride)):
         whole_number(value, name)
     if not texts:
-        raise InvalidInputError("there are no texts: give at least one")
+        raise InvalidInputError("texts must not be empty: give at least one")
     for number, text in enumerate(texts, start=1):
         if text.size <= skip:
             raise InvalidInputError(
-                f"text {number} has {text.size} tokens: it needs more than the {skip} of context"
+                f"text {number} must have more than {skip} tokens of context, got {text.size}"
             )
     whole_number(responses, "responses", 0)
     greedy = target.sampling.temperature == 0.0
     if greedy != (draft.sampling.temperature == 0.0):
         raise InvalidInputError("one model is at temperature 0 and the other is not: set both")
-    seen = partial(_seen, greedy=greedy)
+    distributions = partial(_distributions, greedy=greedy)
     chooser = RandomChooser(np.random.default_rng(seed))
-    apart = RandomChooser(np.random.default_rng([seed, 1]))
+    response_chooser = RandomChooser(np.random.default_rng([seed, 1]))
     drafting = mixed_tree([(1, 0)] * length) if greedy else iid_paths(1, length)
     read: list[list[FloatArray]] = [[], []]
     along: list[list[FloatArray]] = [[], []]
@@ -127,16 +129,16 @@ def observe(
         )
         for model, rows in zip((draft, target), read, strict=True):
             model.start(text[:skip])
-            rows.append(seen(model, chain, np.arange(len(chain))))
+            rows.append(distributions(model, chain, np.arange(len(chain))))
         for place in range(skip, text.size, stride):
             for model in (draft, target):
                 model.start(text[:place])
             tree = drafting.draft(draft, chooser)
             drafts.append(tree.tokens[1:])
-            along[0].append(seen(draft, tree, np.arange(length)))
-            along[1].append(seen(target, tree, np.arange(length)))
+            along[0].append(distributions(draft, tree, np.arange(length)))
+            along[1].append(distributions(target, tree, np.arange(length)))
             starts.append(first + place - skip)
-            answers.append(_responses(draft, text[:place], responses, length, apart))
+            answers.append(_responses(draft, text[:place], responses, length, response_chooser))
         first += text.size - skip
         progress()
     return Observed(
@@ -154,7 +156,7 @@ def observe(
     )
 
 
-def _seen(model: Model, tree: TokenTree, nodes: IntArray, *, greedy: bool) -> FloatArray:
+def _distributions(model: Model, tree: TokenTree, nodes: IntArray, *, greedy: bool) -> FloatArray:
     if greedy:
         return model.sampling.at(1.0).distributions(model.logits(tree, nodes))
     return model.distributions(tree, nodes)
@@ -163,7 +165,7 @@ def _seen(model: Model, tree: TokenTree, nodes: IntArray, *, greedy: bool) -> Fl
 def _responses(
     draft: Model, text: IntArray, count: int, length: int, chooser: RandomChooser
 ) -> FloatArray:
-    """Log probabilities of so many responses of the draft, shape (count,)."""
+    """Return the log probabilities of `count` responses of the draft, shape (count,)."""
     if not count:
         return np.empty(0)
     draft.start(text)

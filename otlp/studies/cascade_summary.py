@@ -1,4 +1,4 @@
-"""Table 2 of speculative cascades: how fast at the target's quality, how good at its speed.
+"""Table 2 of speculative cascades: speed at the target's quality, quality at its speed.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Table 2.
 """
@@ -12,22 +12,23 @@ from otlp.checks import number
 from otlp.studies.cascade_curve import Point
 
 SAME = 1e-9
-"""Rounding of a mean."""
+"""Tolerance for the rounding of a mean."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A cascade by the two metrics of the paper's Table 2, in one measure of quality.
+    """Both metrics of the paper's Table 2 for one cascade and one measure of quality.
 
     Attributes
     ----------
     method, quality : str
         Quality is ``accuracy`` or ``log_likelihood``.
     speed_up, speed_up_alpha : float or None
-        The target's time over the cascade's, the largest of the thresholds at which the cascade is
-        no worse than the target; None if there is none.
+        Largest ratio of the target's time to the cascade's time over the thresholds at which the
+        cascade is no worse than the target, and its threshold; None if there is no such threshold.
     best, best_alpha : float or None
-        The best quality of the thresholds at which the cascade is no slower than the target.
+        Best quality over the thresholds at which the cascade is no slower than the target, and its
+        threshold; None if there is no such threshold.
     """
 
     method: str
@@ -39,15 +40,15 @@ class Summary:
 
 
 def summaries(points: Sequence[Point], draft_cost: float) -> list[Summary]:
-    """Table 2: speed at the target's quality, and quality at the target's speed, by their means.
+    """Compute Table 2 from means: speed at the target's quality, quality at the target's speed.
 
-    Oracles, which nobody can run at that cost, are left out.
+    Oracles are left out because their cost is not achievable.
 
     Parameters
     ----------
     points : sequence of Point
     draft_cost : float
-        A draft call in target calls, at least 0.
+        Cost of a draft call in target calls, at least 0.
 
     Raises
     ------

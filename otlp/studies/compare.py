@@ -1,9 +1,9 @@
-"""What every verification rule reaches on one pair of distributions under one draft scheme.
+"""Acceptance of verification rules on one pair of distributions under one draft scheme.
 
-Rules are solvers by name, each plan with its exact acceptance.  Beside them stand two that are no
-rules: `OPTIMUM`, what the best rule for the scheme reaches, and `BOUND`, the information-theoretic
-upper bound.  A combination that is not valid is recorded with the reason.  Rows and settings are
-gone over in `otlp.studies.sweep`.
+Rules are solvers by name, and each plan has its exact acceptance.  Two references are added:
+`OPTIMUM`, the acceptance of the best rule for the scheme, and `BOUND`, the information-theoretic
+upper bound.  An invalid combination is recorded with the reason.  `otlp.studies.sweep` loops over
+rows and settings.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from otlp.studies.attempt import attempt
 from otlp.studies.information_bound import information_bound
 
 OPTIMUM = "optimum"
-"""The acceptance of the best rule for the scheme."""
+"""Name of the acceptance of the best rule for the scheme."""
 
 BOUND = "information bound"
-"""`information_bound` with all tokens inside: sum_i min(p_i, P(i is drafted))."""
+"""Name of `information_bound` with all tokens in the subset: sum_i min(p_i, P(i is drafted))."""
 
 RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
-"""The published rules of a single step."""
+"""Published rules for a single step."""
 
 COUPLED = "coupled"
-"""Equality with the n best candidates of a draft that shares the target's noise."""
+"""Sampled verification of the n best candidates of a draft that shares the target's noise."""
 
 LIKELIEST = "likeliest"
-"""Equality with the draft's n likeliest tokens, as in engines."""
+"""Sampled verification of the draft's n most likely tokens, as in inference engines."""
 
 EQUALITIES = (COUPLED, LIKELIEST)
-"""No rules of a scheme: they take the target's own draw, and are the same beside every scheme."""
+"""Rules that output the target's own draw; their acceptance does not depend on the scheme."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class RuleResult:
     rule : str
         A solver's name, one of `EQUALITIES`, `OPTIMUM` or `BOUND`.
     acceptance : float
-        Exact, as certified; NaN if the rule does not apply.
+        Exact certified acceptance; NaN if the rule does not apply.
     guarantee : str
-        Name of the member of `otlp.Guarantee` that the plan was certified for; empty for what is
-        no plan.
+        Name of the certified member of `otlp.Guarantee`; empty for `EQUALITIES`, `OPTIMUM` and
+        `BOUND`.
     reason : str
-        Why there is no acceptance, or how far the optimum is proved only; else empty.
+        Reason why there is no acceptance or why the optimum is not proved exactly; else empty.
     first_draft : float or None
-        Probability that the verified token is the first draft, of rules whose plans say so:
-        ``hub`` and ``recursive-rejection``.  For two drafts the rest of the acceptance is the
-        probability that it is the second and not the first.
+        Probability that the verified token is the first draft, for rules whose plans contain this
+        probability: ``hub`` and ``recursive-rejection``.  For two drafts the rest of the acceptance
+        is the probability that the verified token is the second draft and not the first.
     acceptance_interval : tuple of float, or None
-        Where the acceptance is estimated, or known within a bound: the ends of its interval.
+        Interval of the acceptance if it is estimated or known only within a bound.
     """
 
     rule: str
@@ -82,7 +82,7 @@ def measure_rules(
     rules: Sequence[str] = RULES,
     time_limit: float = 10.0,
 ) -> list[RuleResult]:
-    """Measure the acceptance of rules, the optimum and the bound.
+    """Compute the acceptance of rules, the optimum and the bound.
 
     Parameters
     ----------
@@ -93,17 +93,17 @@ def measure_rules(
     n : int
         Number of drafts.
     rules : sequence of str
-        Names in `otlp.solvers.SOLVERS`, or of `EQUALITIES`.
+        Names in `otlp.solvers.SOLVERS` or in `EQUALITIES`.
     time_limit : float
-        Seconds for each solver that has such an option.
+        Seconds per solve, for solvers with a time limit.
 
     Notes
     -----
-    The cost of the solvers: O(V log V) each for those with a closed form.
+    The cost is that of the solvers: O(V log V) for each solver with a closed form.
     """
     try:
         problem = Problem(pair[0], make_scheme(scheme, pair[1], n))
-    except InvalidInputError as error:  # equality needs no drafts of the scheme
+    except InvalidInputError as error:  # EQUALITIES do not need the scheme
         found = no_results(rules, str(error))
         return [_equality(one.rule, *pair, n) if one.rule in EQUALITIES else one for one in found]
     measured = (
@@ -114,7 +114,7 @@ def measure_rules(
 
 
 def no_results(rules: Sequence[str], reason: str) -> list[RuleResult]:
-    """Say of every rule why there is no acceptance."""
+    """Return results without acceptance, all with the same reason."""
     return [RuleResult(rule, math.nan, reason=reason) for rule in (*rules, OPTIMUM, BOUND)]
 
 
@@ -127,14 +127,14 @@ def _measure(problem: Problem, rule: str, limit: float) -> RuleResult:
     first = None if by_first is None else float(by_first().sum())
     ends = solution.acceptance_interval
     interval = ends if ends and ends[0] < ends[1] else None
-    said = solution.guarantee.name, found.reason
-    return RuleResult(rule, solution.acceptance, *said, first, interval)
+    labels = solution.guarantee.name, found.reason
+    return RuleResult(rule, solution.acceptance, *labels, first, interval)
 
 
 def _equality(rule: str, p: FloatArray, q: FloatArray, n: int) -> RuleResult:
     if rule == LIKELIEST:
         top = np.argsort(-q, kind="stable")[:n]
-        found = float(p[top[q[top] > 0.0]].sum())  # a token with q = 0 is never drafted
+        found = float(p[top[q[top] > 0.0]].sum())  # tokens with q = 0 are never drafted
     else:
         found, bound = coupled_acceptance(p, q, n)
         if bound > 1e-12:
@@ -143,11 +143,11 @@ def _equality(rule: str, p: FloatArray, q: FloatArray, n: int) -> RuleResult:
 
 
 def _references(problem: Problem) -> Iterator[RuleResult]:
-    with warnings.catch_warnings(record=True) as doubts:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            best, doubt = optimal_acceptance(problem), "".join(str(w.message) for w in doubts)
+            best, reason = optimal_acceptance(problem), "".join(str(w.message) for w in caught)
         except OTLPError as error:
-            best, doubt = math.nan, str(error)
-    yield RuleResult(OPTIMUM, best, reason=doubt)
+            best, reason = math.nan, str(error)
+    yield RuleResult(OPTIMUM, best, reason=reason)
     yield RuleResult(BOUND, information_bound(problem))

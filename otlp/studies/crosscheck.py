@@ -1,4 +1,4 @@
-"""Cross-checking: several solvers on one problem, and what is wrong between them."""
+"""Cross-check of several solvers on one problem."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from otlp.studies.attempt import Attempt, attempt
 
 @dataclass(frozen=True, eq=False)
 class CrossCheck:
-    """What solvers say of one problem.
+    """Results of several solvers on one problem.
 
     Attributes
     ----------
     attempts : mapping of str to Attempt
-        By solver, in the order asked for.
+        Results by solver, in the requested order.
     complaints : tuple of str
-        What does not fit together; empty if all agree.
+        Contradictions; empty if all results agree.
     """
 
     attempts: Mapping[str, Attempt]
@@ -31,19 +31,19 @@ class CrossCheck:
 def cross_check(
     problem: Problem, solvers: Mapping[str, Solver], tolerance: float = 1e-7
 ) -> CrossCheck:
-    """Solve a problem with several solvers and compare what they certify.
+    """Solve a problem with several solvers and compare their certificates.
 
-    A lossless answer certifies that the optimum lies between its acceptance and its upper bound:
-    these intervals must have a common point, so that two answers may differ by as much as the
-    worse one's gap.  And no certificate may have failed.
+    A lossless solution certifies that the optimum lies between its acceptance and its upper bound.
+    All these intervals must have a common point; two solutions may thus differ by the larger of
+    their gaps.  No certificate may have failed.
 
     Parameters
     ----------
     problem : Problem
     solvers : mapping of str to Solver
-        By what each is called, as `otlp.solvers.line_up` gives them.
+        Solvers by name, as returned by `otlp.solvers.line_up`.
     tolerance : float
-        By how much more an acceptance may exceed a bound.
+        Tolerance for an acceptance above a bound.
     """
     attempts = {name: attempt(solver, problem) for name, solver in solvers.items()}
     solutions = [found.solution for found in attempts.values() if found.solution is not None]
@@ -51,7 +51,7 @@ def cross_check(
 
 
 def complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
-    """What does not fit together between solutions of one problem; see `cross_check`."""
+    """Return the contradictions between solutions of one problem; see `cross_check`."""
     found = [solution for solution in solutions if solution.plan is not None]
     wrong = [f"{s.solver}: {s.message}" for s in found if s.status is Status.CERTIFICATE_FAILED]
     lowest = min(found, key=lambda s: s.upper_bound, default=None)

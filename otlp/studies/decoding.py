@@ -1,8 +1,8 @@
-"""Measure verification algorithms on prompts: block efficiency, acceptance, where the time goes.
+"""Block efficiency, acceptance and time of verification algorithms on prompts.
 
 A run is one prompt decoded with one algorithm and one seed; a measurement is all runs of one
-setting.  The prompt is read by both models before the clock starts, so the times are those of
-decoding.  Intervals treat prompts as the independent units.
+setting.  Both models read the prompt before the clock starts, so the times are those of decoding.
+Prompts are the independent units of intervals.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from otlp.decode.round import check_round
 from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.attempt import settled
-from otlp.studies.timed import Decoding, Timed, together
+from otlp.studies.attempt import without_compiling
+from otlp.studies.timed import Decoding, Timed, sum_decodings
 
 BASELINE = "autoregressive"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured: an algorithm by name, K paths of length L, and the temperature.
+    """Setting of a measurement: an algorithm by name, K paths of length L, and the temperature.
 
-    The temperature is a label; the models' `Sampling` is what decides.  A prefix tree of K paths
-    goes by the children of each token by depth, its branching.  A rule stands in place of the
-    algorithm of this name.
+    The temperature is only a label; the models' `Sampling` sets the temperature of decoding.
+    `branching` is the number of children per token at each depth, for a prefix tree of K paths.
+    `rule` replaces the algorithm of this name.
     """
 
     algorithm: str
@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def verification(self) -> Verification:
-        """The algorithm.
+        """Verification algorithm.
 
         Raises
         ------
@@ -57,14 +57,14 @@ class Setting:
 
     @property
     def drafting(self) -> Drafting:
-        """What the algorithm wants drafted.
+        """Drafting of the algorithm.
 
         Raises
         ------
         InvalidInputError
             If K or L is less than 1.
         UnsupportedProblemError
-            If SpecHub is asked for other than pairs, or for a tree that is too large.
+            If the algorithm is SpecHub and K is not 2, or the tree is too large.
         """
         if self.branching:
             return prefix_tree(self.branching)
@@ -77,16 +77,17 @@ class Run:
 
     Attributes
     ----------
-    prompt, seed : int
-        Which prompt and which seed.
+    prompt : int
+        Index of the prompt.
+    seed : int
     tokens : ndarray of int64
-        What was decoded.
+        Decoded tokens.
     accepted : ndarray of int64, shape (rounds,)
-        How many drafted tokens each round accepted.
+        Number of accepted draft tokens in each round.
     draft_calls : int
-        Calls of the draft, without the reading of the prompt.
+        Calls of the draft, without reading the prompt.
     took : Decoding
-        By wall time, likewise.
+        Counts and wall time, without reading the prompt.
     """
 
     prompt: int
@@ -106,14 +107,14 @@ class Measurement:
 
     @property
     def timed(self) -> Timed:
-        """What each prompt took with all seeds."""
+        """Counts and times of each prompt, summed over seeds."""
         prompts = dict.fromkeys(run.prompt for run in self.runs)
         runs = ([run.took for run in self.runs if run.prompt == one] for one in prompts)
-        return Timed(runs=list(map(together, runs)))
+        return Timed(runs=list(map(sum_decodings, runs)))
 
     @property
     def acceptance(self) -> FloatArray:
-        """Share of rounds that accept at least 1, ..., L drafted tokens; shape (L,)."""
+        """Share of rounds that accept at least 1, ..., L draft tokens; shape (L,)."""
         accepted = np.concatenate([run.accepted for run in self.runs])
         positions = np.arange(1, self.setting.length + 1)
         shares: FloatArray = (accepted[:, None] >= positions).mean(axis=0)
@@ -135,29 +136,29 @@ def measure(
     Parameters
     ----------
     draft, target : Model
-        Their `sampling` is used as it is.
+        Models; their `sampling` is used unchanged.
     prompts : sequence of ndarray of int64
     setting : Setting
     max_tokens : int
-        For each run, in whole rounds: the last may go beyond.
+        Maximum number of tokens per run; the last round is completed and may exceed it.
     seeds : sequence of int
-        Every prompt is decoded once with each; prompt i and seed s draw from
-        ``default_rng([s, i])`` whatever the setting, or with the noise of (s, i).
+        Seeds; each prompt is decoded once per seed.  Prompt i and seed s use
+        ``default_rng([s, i])`` in every setting, or the noise of (s, i).
     progress : callable, optional
         Called after each run.
 
     Raises
     ------
     InvalidInputError, UnsupportedProblemError
-        If there is nothing to decode, or models, setting and prompts do not go together.
+        If `prompts` or `seeds` is empty, or models, setting and prompts are incompatible.
 
     Notes
     -----
-    One more round, not counted, loads what is read on first use; a run that has to compile is
-    made again.
+    A first round, which is not counted, loads weights and kernels; a run that compiles code is
+    repeated.
     """
     if not prompts or not seeds:
-        raise InvalidInputError("there are no prompts or no seeds: give at least one of each")
+        raise InvalidInputError("prompts and seeds must not be empty: give at least one of each")
     verification, drafting = setting.verification, setting.drafting
     check_round(draft, target, drafting, verification)
 
@@ -174,7 +175,7 @@ def measure(
     runs = []
     for index in range(len(prompts)):
         for seed in seeds:
-            text = settled(partial(play, index, seed, max_tokens))
+            text = without_compiling(partial(play, index, seed, max_tokens))
             runs.append(whole_rounds(index, seed, text, target.ends))
             progress()
     return Measurement(setting, tuple(runs))
@@ -185,14 +186,14 @@ def _check_room(models: Sequence[Model], prompt: IntArray, drafting: Drafting) -
         limit = model.context_limit
         if limit is not None and prompt.size + drafting.length + 1 > limit:
             raise InvalidInputError(
-                f"the prompt has {prompt.size} tokens and the context of {model.name} is {limit}: "
-                f"a round of up to {drafting.length + 1} tokens does not fit; shorten the prompt "
-                "or the paths"
+                f"prompt of {prompt.size} tokens and a round of up to {drafting.length + 1} tokens "
+                f"exceed the context of {model.name}, {limit} tokens: shorten the prompt or the "
+                "paths"
             )
 
 
 def whole_rounds(prompt: int, seed: int, text: Text, ends: Sequence[int]) -> Run:
-    """What a text took: whole rounds, but nothing behind an end token."""
+    """Return the run of a decoded text: all rounds, with tokens cut after an end token."""
     rounds, seconds = text.rounds, text.seconds
     tokens = np.concatenate([one.tokens for one in rounds])
     found = np.flatnonzero(np.isin(tokens, ends))
@@ -208,14 +209,14 @@ def whole_rounds(prompt: int, seed: int, text: Text, ends: Sequence[int]) -> Run
         seed,
         tokens,
         np.array([one.accepted.size for one in rounds], dtype=np.int64),
-        # the draft model is called once for each level that has children
+        # The draft model is called once per level that has children.
         sum(len({int(r.tree.depths[node]) for node in r.tree.draws}) for r in rounds),
         Decoding(tokens.size, len(rounds), len(rounds), parts, seconds, math.nan),
     )
 
 
 def record(measurement: Measurement, baseline: Measurement) -> dict[str, object]:
-    """Everything about a measurement, as JSON takes it."""
+    """Return all results of a measurement as JSON values."""
     setting, timed = measurement.setting, measurement.timed
     return {
         "algorithm": setting.algorithm,

@@ -1,6 +1,6 @@
-"""Means over prompts or texts with 95% intervals: these are the independent units, tokens are not.
+"""Means with 95% intervals; prompts or texts, not tokens, are the independent units.
 
-Ratios of sums over the units are linearised (the delta method), with Student's t.
+Ratios of sums over the units use the delta method and Student's t.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from otlp.distribution import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and the ends of its 95% confidence interval; these are NaN for a single unit."""
+    """Mean and ends of its 95% confidence interval; the ends are NaN for a single unit."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        """Say the mean and half the width of the interval."""
+        """Return the mean and half the width of the interval, with two digits."""
         return self.show(2)
 
     def show(self, digits: int) -> str:
-        """Say the mean and half the width of the interval with so many digits."""
+        """Return the mean and half the width of the interval with `digits` digits."""
         half = (self.high - self.low) / 2.0
         return f"{self.mean:.{digits}f}" + (f" ±{half:.{digits}f}" if np.isfinite(half) else "")
 
     def record(self) -> list[float | None]:
-        """Mean and ends as JSON takes them, None for what is not finite."""
+        """Return mean and ends as JSON values; None for a value that is not finite."""
         values = (self.mean, self.low, self.high)
         return [value if np.isfinite(value) else None for value in values]
 
 
 def estimate(mean: float, influence: FloatArray) -> Estimate:
-    """Interval of a mean from what each unit adds to its error.
+    """Return a mean with its interval, from the influence of each unit.
 
     Parameters
     ----------
     mean : float
     influence : ndarray, shape (units,)
-        How far the mean moves for each unit, to first order; sums to zero.
+        Change of the mean due to each unit, to first order; sums to zero.
     """
     n = influence.size
     if n < 2 or not np.isfinite(mean):
@@ -61,15 +61,15 @@ def mean_over_units(values: FloatArray, units: IntArray) -> tuple[Estimate, int]
     Parameters
     ----------
     values : ndarray, shape (rows,)
-        NaN where there is no value: such a row is left out.
+        Values; rows with NaN are skipped.
     units : ndarray of int, shape (rows,)
-        The unit of each row.
+        Unit of each row.
 
     Returns
     -------
     mean : Estimate
     rows : int
-        The number of rows that have a value.
+        Number of rows with a value.
     """
     applied = ~np.isnan(values)
     valid = values[applied]
@@ -81,7 +81,7 @@ def mean_over_units(values: FloatArray, units: IntArray) -> tuple[Estimate, int]
 
 
 def ratio(tops: npt.NDArray[Any], bottoms: npt.NDArray[Any]) -> Estimate:
-    """Sum of the tops over the sum of the bottoms; both given for each unit, shape (units,)."""
+    """Estimate sum(tops) / sum(bottoms); both have one value per unit, shape (units,)."""
     mean = float(tops.sum() / bottoms.sum())
     with np.errstate(invalid="ignore"):
         return estimate(mean, (tops - mean * bottoms) / bottoms.sum())
@@ -93,7 +93,7 @@ def rate_ratio(
     other_tops: npt.NDArray[Any],
     other_bottoms: npt.NDArray[Any],
 ) -> Estimate:
-    """One ratio of sums over another on the same units, paired; shape (units,) each."""
+    """Estimate the quotient of two ratios of sums on the same units, paired; shapes (units,)."""
     influence, rates = np.zeros(len(tops)), []
     for top, bottom, sign in ((tops, bottoms, 1.0), (other_tops, other_bottoms, -1.0)):
         influence = influence + sign * (top / top.sum() - bottom / bottom.sum())

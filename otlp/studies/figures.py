@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from otlp.studies.decoding import Measurement, Setting
 
 OVERLAP_WIDTH = 4.6
-"""Inches."""
+"""Width of the overlap figure, in inches."""
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 
 
 def draw_times(path: Path, cells: Sequence[Cell]) -> None:
-    """Draw median milliseconds of plan and certificate over (k, n); hollow: rows left out."""
+    """Draw median milliseconds of plan and certificate over (k, n); hollow: rows skipped."""
     sizes = list(dict.fromkeys(cell.size for cell in cells))
     with figure(path, 8.0, 4.5, NAMES) as canvas:
         axes = canvas.subplots()
@@ -48,27 +48,28 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
         axes.set_yscale("log")
         least, most = axes.get_ylim()
         axes.yaxis.set_major_formatter("{x:g}")
-        # within a decade there may be no major tick at all
+        # A range of less than a decade may have no major tick.
         axes.yaxis.set_minor_formatter("{x:g}" if most < 10.0 * least else "")
         axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
-        axes.set_ylabel("median ms a token, with certificate")
+        axes.set_ylabel("median ms per token, with certificate")
         canvas.legend(loc="outside right center")
 
 
 def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str = "") -> None:
-    """Draw mean acceptance, and below it how far each rule is from the optimum, paired.
+    """Draw mean acceptances (upper panels) and paired distances to the optimum (lower panels).
 
-    Bars are 95% intervals: above, of the optimum over passages and of what was drawn; below, of the
-    differences over passages.  A line a rule, a panel for what else varies; as wide as a column
-    of a paper, or as two.
+    Bars are 95% intervals: in upper panels over passages for the optimum and over samples for
+    estimated acceptances; in lower panels over passages for the differences.  There is one line per
+    rule, and one panel per combination of the other settings.  The figure is as wide as one or two
+    columns of a paper.
 
     Parameters
     ----------
     path : Path
     points : sequence of SweepPoint
     over : {"n", "temperature", "top_k"}
-        What the lines go over.
+        Setting on the horizontal axis.
     title : str
 
     Raises
@@ -76,7 +77,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
     EngineNotFoundError
         If matplotlib is missing.
     InvalidInputError
-        If there is nothing to draw.
+        If `points` is empty.
     """
     groups = by_panel(points, over)
     rules = list(dict.fromkeys(point.rule for point in points))
@@ -101,18 +102,18 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
         for _, lower in pairs[-columns:]:
             lower.set_xlabel(SWEPT[over])
         _legend(canvas, panels.ravel(), loc="outside lower center", ncols=2 if columns == 1 else 4)
-        said = "; ".join(filter(None, (title, "bars: 95% intervals over passages")))
-        said = fill(clean(said), 52 if columns == 1 else 110)
-        canvas.suptitle(said, fontsize="medium")
+        caption = "; ".join(filter(None, (title, "bars: 95% intervals over passages")))
+        caption = fill(clean(caption), 52 if columns == 1 else 110)
+        canvas.suptitle(caption, fontsize="medium")
 
 
 def _sweep_lines(
     upper: Any, lower: Any, found: Sequence[SweepPoint], over: str, rules: Sequence[str]
 ) -> None:
-    """The lines of a panel, and of the one below it."""
+    """Draw the lines of an upper panel and of its lower panel."""
     values = list(dict.fromkeys(getattr(point.setting, over) for point in found))
     best = {getattr(point.setting, over): point for point in found if point.rule == OPTIMUM}
-    numbers = over != "top_k"  # sizes span decades, and one of them is "all"
+    numbers = over != "top_k"  # values of top_k span decades and include "all"
     bars = {"elinewidth": 0.8, "capthick": 0.8}
     for rule in rules:
         own = [point for point in found if point.rule == rule and point.rows]
@@ -153,7 +154,7 @@ def draw_overlap(path: Path, groups: Sequence[OverlapGroup], title: str = "") ->
     EngineNotFoundError
         If matplotlib is missing.
     InvalidInputError
-        If there is no group.
+        If `groups` is empty.
     """
     if not groups:
         raise InvalidInputError("groups must not be empty: a capture without rows has no overlap")
@@ -175,13 +176,13 @@ def draw_overlap(path: Path, groups: Sequence[OverlapGroup], title: str = "") ->
 
 
 def _label(name: str, among: Sequence[str]) -> str:
-    """A short name, behind a folder where matplotlib would leave it out of the legend."""
+    """Return a short name; matplotlib omits labels that start with "_", so prefix them."""
     short = clean(short_names(among)[name])
     return f"./{short}" if short.startswith("_") else short
 
 
 def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
-    """Draw a panel for each of K, L and temperature that varies, the others at their largest."""
+    """Draw one panel for each of K, L and temperature that varies; the others at their maximum."""
     from otlp.studies.decoding import BASELINE
 
     found = [one for one in found if one.setting.algorithm != BASELINE]
@@ -204,7 +205,7 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
 
 
 def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
-    """One legend for all panels, each name once."""
+    """Add one legend for all panels, with each name once."""
     handles: dict[str, Any] = {}
     for panel in panels:
         lines, names = panel.get_legend_handles_labels()
@@ -213,8 +214,8 @@ def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
-    """Draw quality against target calls a token; what does not sample drafts stands apart."""
-    quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
+    """Draw quality against target calls per token; speculative cascades on the left."""
+    quality = {"log_likelihood": "log-likelihood per token", "accuracy": "mean probability"}
     apart = ("sequential-", "oracle-", "sequence-", "bild-")
     names = list(dict.fromkeys(point.method for point in points))
     with figure(path, 7.6, 7.4, NAMES) as canvas:
@@ -234,13 +235,13 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
             panels[0].set(title="speculative", ylabel=label)
             panels[1].set(title="sequential, oracles, BiLD as published")
         for panel in grid[-1]:
-            panel.set_xlabel("target calls a token")
+            panel.set_xlabel("target calls per token")
         _legend(canvas, grid.ravel(), loc="outside lower center", ncols=4)
         canvas.suptitle(clean(title), fontsize="small")
 
 
 def _matches(setting: Setting, name: str, fixed: dict[str, Any]) -> bool:
-    """One path stands for itself wherever K is fixed: single-path algorithms know no other."""
+    """Return whether a setting has this name and values; single-path algorithms match any K."""
     return setting.algorithm == name and all(
         getattr(setting, key) == value or (key == "paths" and name in ("speculative", "block"))
         for key, value in fixed.items()

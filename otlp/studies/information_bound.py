@@ -1,4 +1,4 @@
-"""What information theory allows: an upper bound on the acceptance of every rule, by a subset."""
+"""Information-theoretic upper bound on the acceptance of every rule, from a subset of tokens."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from otlp.problem import Problem
 
 
 def information_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> float:
-    """Upper bound on the acceptance that one subset of tokens gives.
+    """Compute the upper bound on the acceptance from one subset of tokens.
 
     A token y of the subset is accepted at most as often as it is drafted, and with probability at
-    most p(y).  A tuple accepts other tokens at most as often as it is drafted, and at most their p:
+    most p(y).  The tokens of a tuple outside the subset are accepted at most as often as the tuple
+    is drafted, and with probability at most the sum of their p:
 
         sum over y inside of min(p(y), P(y is drafted))
         + sum over tuples of min(P(tuple), p(tokens of the tuple outside))
@@ -22,25 +23,26 @@ def information_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> 
     ----------
     problem : Problem
     subset : array_like, optional
-        A mask of shape (V,), or token ids; by default all tokens, which needs no list of tuples.
+        Mask of shape (V,), or token ids, default all tokens.  The default does not enumerate
+        tuples.
 
     Returns
     -------
     float
-        At least the optimal acceptance.
+        Upper bound on the optimal acceptance.
 
     Raises
     ------
     InvalidInputError
-        If it is no subset.
+        If `subset` is not a subset of the tokens.
     SizeLimitError
-        If tuples are needed and cannot be listed.
+        If `subset` is not all tokens and there are too many tuples to enumerate.
 
     Notes
     -----
-    SpecTr (Sun et al. 2023), Lemma 3, Eq. 9, of which this is the term of one subset Omega_0, with
-    p the target here; the proof holds for every scheme.  O(V) for all tokens, else the cost of
-    listing the tuples.  `Problem.dual_value` gives tighter bounds.
+    This is the term of one subset Omega_0 of SpecTr (Sun et al. 2023), Lemma 3, Eq. 9, with p the
+    target; the proof holds for every scheme.  O(V) for all tokens, else the cost of enumerating
+    the tuples.  `Problem.dual_value` computes tighter bounds.
 
     Examples
     --------

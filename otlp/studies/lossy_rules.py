@@ -1,9 +1,9 @@
-"""Rules that are not lossless, on purpose, measured: what each loses, and what it has for it.
+"""Losses and acceptances of published rules that are deliberately not lossless.
 
-For any rule and any drafts the acceptance is at most alpha* + TV(output, target): a maximal
-coupling puts a token Y' of the target beside the output Y, drawn from Y alone, with
-P(Y != Y') = TV.  Then Y' is what a lossless rule gives, so it is drafted with alpha* at most, and Y
-with alpha* + TV.  The share of TV that a rule turned into acceptance is at most one.
+For any rule and any drafts the acceptance is at most alpha* + TV(output, target).  Proof: given the
+output Y, a maximal coupling draws a token Y' of the target with P(Y != Y') = TV.  Y' is the output
+of a lossless rule, so Y' is a draft with probability at most alpha*, and Y with at most
+alpha* + TV.  The share of TV that a rule turns into acceptance is thus at most one.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from otlp.decode.cascades import Lossy, TokenCascade, TokenV3
 from otlp.distribution import FloatArray, entropy, total_variation
 
 LossyRule: TypeAlias = Callable[[FloatArray, FloatArray], tuple[FloatArray, float]]
-"""From p and q to the law of its output and its acceptance, with one draft."""
+"""Maps p and q to the output distribution and the acceptance, for one draft."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a rule loses on a row, and what it accepts for it, with one draft.
+    """Loss and acceptance of a rule on a row, for one draft.
 
     Attributes
     ----------
-    total_variation, kl : float
-        Of its output from the target; kl in nats, of the output against the target, may be
-        infinite.
+    total_variation : float
+        Distance between output distribution and target.
+    kl : float
+        KL divergence of the output distribution from the target, in nats; may be infinite.
     acceptance : float
         Probability that the output is the draft.
     bound : float
-        alpha* + total variation: no rule that loses as much accepts more.
+        alpha* + total variation, the upper bound on the acceptance at this loss.
     lossless : float
-        alpha*, sum min(p, q).
+        alpha* = sum min(p, q).
     """
 
     total_variation: float
@@ -48,7 +49,7 @@ class Loss:
 
     @property
     def share(self) -> float:
-        """Of the loss, what became acceptance: at most 1, below 0 for less than alpha*."""
+        """Gain in acceptance over alpha* per total variation: at most 1, may be negative."""
         lost = self.total_variation
         return (self.acceptance - self.lossless) / lost if lost > 0.0 else math.nan
 
@@ -56,12 +57,12 @@ class Loss:
 def measure_loss(rule: LossyRule, p: FloatArray, q: FloatArray) -> Loss:
     """Measure a rule on a target p and a draft q, each of shape (V,)."""
     output, accepted = rule(p, q)
-    best, apart = float(np.minimum(p, q).sum()), total_variation(output, p)
-    return Loss(apart, kl_divergence(output, p), accepted, best + apart, best)
+    best, distance = float(np.minimum(p, q).sum()), total_variation(output, p)
+    return Loss(distance, kl_divergence(output, p), accepted, best + distance, best)
 
 
 def kl_divergence(output: FloatArray, p: FloatArray) -> float:
-    """Of an output against a target, in nats; infinite where it gives what the target never does.
+    """Compute KL(output || target) in nats; infinite if the support exceeds the target's support.
 
     Parameters
     ----------
@@ -70,8 +71,8 @@ def kl_divergence(output: FloatArray, p: FloatArray) -> float:
     return max(0.0, float(scipy.special.rel_entr(output, p).sum()))
 
 
-def aimed(transform: Callable[[FloatArray, FloatArray], FloatArray]) -> LossyRule:
-    """Speculative sampling from a law between draft and target, given q and p."""
+def speculative(transform: Callable[[FloatArray, FloatArray], FloatArray]) -> LossyRule:
+    """Return speculative sampling from ``transform(q, p)`` instead of the target."""
 
     def rule(p: FloatArray, q: FloatArray) -> tuple[FloatArray, float]:
         law = transform(q, p)
@@ -81,12 +82,15 @@ def aimed(transform: Callable[[FloatArray, FloatArray], FloatArray]) -> LossyRul
 
 
 def ensemble(weight: float) -> LossyRule:
-    """Verified against w p + (1 - w) q, as transformers' assistant_ensemble_weight (#45979)."""
-    return aimed(lambda q, p: weight * p + (1.0 - weight) * q)
+    """Return verification against w p + (1 - w) q.
+
+    Source: ``assistant_ensemble_weight`` of transformers (#45979).
+    """
+    return speculative(lambda q, p: weight * p + (1.0 - weight) * q)
 
 
 def typical(most: float, scale: float) -> LossyRule:
-    """Kept where p exceeds min(most, scale e^-H(p)); else the target's likeliest token.
+    """Return typical acceptance: accept where p > min(most, scale e^-H(p)), else output argmax p.
 
     Source: Cai et al. 2024 (Medusa).
     """
@@ -102,15 +106,15 @@ def typical(most: float, scale: float) -> LossyRule:
 
 
 def by_entropy(most: float) -> LossyRule:
-    """Whatever is drafted is kept where the target's entropy exceeds so many nats."""
-    return aimed(lambda q, p: q if entropy(p) > most else p)
+    """Return a rule that accepts every draft if the target's entropy exceeds `most` nats."""
+    return speculative(lambda q, p: q if entropy(p) > most else p)
 
 
 def cactus(delta: float) -> LossyRule:
-    """A draft x accepted with h / q, h = p + sqrt(2 delta p (1 - p)) at x; then from (h - q)+.
+    """Return Cactus: accept a draft x with probability h(x) / q(x), else sample from (h - q)+.
 
-    Elsewhere h is p scaled to the rest.  Source: Hao and Mou 2026, as released (3b01b81).  O(V) for
-    each token that may be rejected.
+    h(x) = p(x) + sqrt(2 delta p(x) (1 - p(x))), and h is proportional to p at other tokens.  O(V)
+    for each token that may be rejected.  Source: Hao and Mou 2026, as released (3b01b81).
     """
 
     def rule(p: FloatArray, q: FloatArray) -> tuple[FloatArray, float]:
@@ -130,9 +134,9 @@ LOSSY_RULES: Mapping[str, LossyRule] = {
     "typical": typical(0.09, 0.3),
     "entropy": by_entropy(2.0),
     "ensemble": ensemble(0.7),
-    "token-v3": aimed(TokenCascade(TokenV3(0.9))),
+    "token-v3": speculative(TokenCascade(TokenV3(0.9))),
     "cactus": cactus(0.05),
-    "lossy-beta-1": aimed(Lossy(0.3, beta=1.0)),
-    "lossy": aimed(Lossy(0.3)),
+    "lossy-beta-1": speculative(Lossy(0.3, beta=1.0)),
+    "lossy": speculative(Lossy(0.3)),
 }
-"""By name: Medusa's thresholds, 2 nats, a target's weight of .7, alpha = .9 and .3, delta = .05."""
+"""Rules by name, with Medusa's thresholds, 2 nats, target weight .7, alpha .9 and .3, delta .05."""

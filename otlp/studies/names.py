@@ -8,12 +8,12 @@ from pathlib import PurePath
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Each name, with as many folders as tell it apart from the others.
+    """Shorten file names to the last parts that make them unique.
 
     Parameters
     ----------
     names : iterable of str
-        Names of algorithms, which stay as they are, and FILE.py:FUNCTION.
+        Names of algorithms, which are not shortened, and FILE.py:FUNCTION.
 
     Examples
     --------
@@ -25,10 +25,10 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     shown = {name: name for name in left}
     parts = {name: PurePath(name).parts for name in left if ":" in name}
     for count in range(1, max(map(len, parts.values()), default=0) + 1):
-        tried = {name: "/".join(own[-count:]).replace("//", "/") for name, own in parts.items()}
-        times = Counter(tried.values())
-        for name, short in tried.items():
-            if times[short] == 1:
+        short_forms = {n: "/".join(own[-count:]).replace("//", "/") for n, own in parts.items()}
+        counts = Counter(short_forms.values())
+        for name, short in short_forms.items():
+            if counts[short] == 1:
                 shown[name] = short
                 del parts[name]
     return shown

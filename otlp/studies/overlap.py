@@ -1,4 +1,4 @@
-"""The overlap of draft and target: the probability that they share, by row and by group of rows.
+"""Overlap of draft and target distributions, by row and by group of rows.
 
 The overlap of a row is sum_i min(p_i, q_i), the acceptance rate of one draft token under
 speculative sampling (Leviathan et al. 2023, Theorem 3.5).
@@ -17,18 +17,18 @@ from otlp.distribution import FloatArray, IntArray, entropy
 from otlp.studies.estimate import Estimate, mean_over_units
 
 MOST_PASSAGES = 6
-"""Passages that are shown: the half with the lowest overlap, and the half with the highest."""
+"""Maximum number of passages shown: half with the lowest overlap, half with the highest."""
 
 MOST_PLACES = 5
-"""Rows of lowest overlap that are shown, and of highest."""
+"""Maximum number of rows shown with the lowest overlap, and with the highest."""
 
 MOST_CHARACTERS = 80
-"""Characters of a text that are shown."""
+"""Maximum number of characters shown of a text."""
 
 
 @dataclass(frozen=True)
 class OverlapGroup:
-    """Rows that have something in common.
+    """Group of rows and their mean overlap.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class OverlapGroup:
     rows : int
         Number of rows.
     overlap : Estimate
-        Mean over the rows.  Passages are the independent units of the interval.
+        Mean over the rows; passages are the independent units of the interval.
     """
 
     by: str
@@ -49,7 +49,7 @@ class OverlapGroup:
     overlap: Estimate
 
     def record(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
+        """Return the fields as JSON values."""
         found = asdict(self) | {"overlap": self.overlap.record()}
         return {"row_count" if name == "rows" else name: value for name, value in found.items()}
 
@@ -64,11 +64,11 @@ class Place:
         Number of the row in the capture.
     overlap : float
     target_entropy : float
-        In nats.
+        Entropy of the target, in nats.
     text : str
-        The end of the text before the row; empty if unknown.
+        End of the text before the row; empty if unknown.
     continuation : str
-        The text of the next token, known if the next row of the capture follows in the text.
+        Text of the next token, known if the next row of the capture is the next token of the text.
     """
 
     row: int
@@ -88,7 +88,7 @@ class Overlaps:
     rows : ndarray of int64, shape (rows,)
         Numbers of the rows in the capture.
     overlap, target_entropy, draft_entropy : ndarray, shape (rows,)
-        Entropies are in nats.
+        Overlap of each row, and entropies in nats.
     """
 
     capture: Capture
@@ -98,7 +98,7 @@ class Overlaps:
     draft_entropy: FloatArray
 
     def groups(self) -> Iterator[OverlapGroup]:
-        """Group all rows, then quarters by entropy and by position, then single passages."""
+        """Yield all rows, quarters by entropy, quarters by position, then passages."""
         every = np.ones(self.rows.size, dtype=bool)
         yield self._group("all rows", "", every)
         for mask in _quarters(self.target_entropy):
@@ -112,7 +112,7 @@ class Overlaps:
         yield from self._passages()
 
     def _passages(self) -> Iterator[OverlapGroup]:
-        """The passages of lowest and highest overlap; nothing if every passage has one row."""
+        """Yield the passages of lowest and highest overlap, unless every passage has one row."""
         units = self._units
         numbers, places, sizes = np.unique(units, return_inverse=True, return_counts=True)
         if sizes.max(initial=0) < 2:
@@ -128,7 +128,7 @@ class Overlaps:
             yield self._group("passage", before or f"the passage of row {row}", mask)
 
     def places(self) -> tuple[list[Place], list[Place]]:
-        """Find the rows of lowest overlap, lowest first, and of highest, highest first."""
+        """Return the rows of lowest overlap, in ascending order, and of highest, in descending."""
         ranked = np.argsort(self.overlap, kind="stable")
         most = min(MOST_PLACES, ranked.size // 2)
         ends = ranked[:most], ranked[::-1][:most]
@@ -145,12 +145,12 @@ class Overlaps:
 
     def _place(self, at: int) -> Place:
         row, capture = int(self.rows[at]), self.capture
-        text, goes_on = str(capture.contexts[row]), ""
+        text, continuation = str(capture.contexts[row]), ""
         if row + 1 < len(capture) and capture.positions[row + 1] == capture.positions[row] + 1:
             after = str(capture.contexts[row + 1])
-            goes_on = after[len(text) :] if after.startswith(text) else ""
+            continuation = after[len(text) :] if after.startswith(text) else ""
         numbers = float(self.overlap[at]), float(self.target_entropy[at])
-        return Place(row, *numbers, text[-MOST_CHARACTERS:], goes_on[:MOST_CHARACTERS])
+        return Place(row, *numbers, text[-MOST_CHARACTERS:], continuation[:MOST_CHARACTERS])
 
 
 def measure_overlaps(
@@ -197,7 +197,7 @@ def measure_overlaps(
 
 
 def _quarters(values: FloatArray) -> Iterator[FloatArray]:
-    """Masks of four groups of nearly equal size in the order of the values; equal values stay."""
+    """Yield masks of the four quarters of the values; equal values stay together."""
     if not values.size:
         return
     edges = np.quantile(values, [0.25, 0.5, 0.75])

@@ -1,6 +1,6 @@
-"""A rule at a setting over all rows: its mean acceptance, with its interval.
+"""Mean acceptance of a rule at a setting over all rows, with its interval.
 
-Passages are the independent units of the interval: rows of one passage are alike.
+Passages are the independent units of the interval, because rows of one passage are correlated.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, mean_over_units
 
 PRECISION = 0.002
-"""Half of the interval of a drawn mean acceptance that is enough."""
+"""Sufficient half width of the interval of an estimated mean acceptance."""
 
 LOSSY = "NOT LOSSLESS"
-"""What the reason of a rule begins with that is measured, and should not be used."""
+"""Prefix of the reason of a rule that is measured but should not be used."""
 
 AXES = {"n": "n, number of drafts", "temperature": "temperature", "top_k": "k, the draft's top k"}
-"""What a curve can go over."""
+"""Settings that can be on the horizontal axis of a curve, with their labels."""
 
 
 @dataclass(frozen=True)
 class SweepSetting:
-    """How tokens are drafted, and from which distributions.
+    """Draft scheme and distributions.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class SweepSetting:
     n : int
         Number of drafts.
     temperature : float
-        Of both models, or of the target if the grid fixes that of the draft.
+        Temperature of both models, or of the target if the grid sets a draft temperature.
     top_k : int or None
-        How many tokens of the draft are kept; None: all.
+        Number of most likely tokens of the draft that are kept; None: all.
     """
 
     scheme: str
@@ -50,7 +50,7 @@ class SweepSetting:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """A rule at a setting, over all rows.
+    """Acceptance of a rule at a setting, over all rows.
 
     Attributes
     ----------
@@ -58,18 +58,19 @@ class SweepPoint:
     rule : str
         A solver's name, or `OPTIMUM` or `BOUND` of `otlp.studies.compare`.
     acceptance : Estimate
-        Mean over the rows on which the rule applied, with its 95% interval, which is NaN
-        where these are of one passage; NaN if there is none.
+        Mean over the rows on which the rule applied, with its 95% interval.  The interval is NaN
+        if these rows are of one passage; the mean is NaN if there are no such rows.
     rows : int
-        How many these are.
+        Number of rows on which the rule applied.
     reason : str
-        The first reason of a row that has one; empty if none has.
+        First nonempty reason of a row; empty if no row has a reason.
     partial : bool
-        Whether there are rows on which the rule did not apply, and others on which it did.
+        Whether the rule applied on some rows and not on others.
     sampling_error : float
-        Half of the 95% interval of the mean on these very rows, where it was drawn; 0 if exact.
+        Half width of the 95% interval of the mean over these fixed rows, if acceptances were
+        estimated by sampling; 0 if exact.
     values, passages : ndarray, shape (rows of the source,)
-        Acceptance on each row, NaN where the rule did not apply, and the passage of each.
+        Acceptance (NaN where the rule did not apply) and passage of each row.
     """
 
     setting: SweepSetting
@@ -94,24 +95,24 @@ class SweepPoint:
         passages: IntArray,
         sampling_error: float = 0.0,
     ) -> SweepPoint:
-        """Average over rows; NaN where the rule did not apply."""
+        """Average the acceptances over rows; NaN where the rule did not apply."""
         found, size = mean_over_units(acceptances, passages)
         partial = 0 < size < acceptances.size
-        given = reason, partial, sampling_error, acceptances, passages
-        return cls(setting, rule, found, size, *given)
+        rest = reason, partial, sampling_error, acceptances, passages
+        return cls(setting, rule, found, size, *rest)
 
     def below(self, best: SweepPoint) -> Estimate:
-        """How far it is below another point: the mean over rows of both, paired by passages."""
+        """Estimate the mean of `best` minus this point over common rows, paired by passages."""
         return mean_over_units(best.values - self.values, self.passages)[0]
 
     @property
     def error(self) -> float:
-        """Half of the interval over passages, else of that of what was drawn; NaN without both."""
+        """Half width of the interval over passages, else `sampling_error`; NaN if that is 0."""
         over = (self.acceptance.high - self.acceptance.low) / 2.0
         return self.sampling_error or math.nan if math.isnan(over) else over
 
     def record(self, best: SweepPoint) -> dict[str, Any]:
-        """Everything about the point and the optimum of its setting, as JSON takes it."""
+        """Return all fields and the distance to the optimum as JSON values."""
         found = asdict(self) | {"acceptance": self.acceptance.record()}
         found["below_optimum"] = self.below(best).record()
         del found["values"], found["passages"]
@@ -119,22 +120,24 @@ class SweepPoint:
 
 
 def varying(points: Sequence[SweepPoint]) -> str:
-    """The first of `AXES` that has several values; n if none has."""
+    """Return the first of `AXES` that has several values, or n if all have one value."""
     return next((axis for axis in AXES if _varies(points, axis)), "n")
 
 
 def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoint]]:
-    """Group the points that differ in `over` and the rule only, by words for what else varies.
+    """Group the points by panel: points of a panel differ only in `over` and the rule.
+
+    Keys of the result describe the other settings.
 
     Raises
     ------
     InvalidInputError
-        If there are no points, or `over` is none of `AXES`.
+        If `points` is empty, or `over` is not one of `AXES`.
     """
     if not points or over not in AXES:
         raise InvalidInputError(
-            f"there are {len(points)} points to go over {over!r}: it needs some, and one of "
-            + ", ".join(AXES)
+            f"points must not be empty and over must be one of {', '.join(AXES)}; got "
+            f"{len(points)} points and over = {over!r}"
         )
     shown = [axis for axis in AXES if axis != over and _varies(points, axis)]
     panels: dict[str, list[SweepPoint]] = {}

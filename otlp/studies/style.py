@@ -1,7 +1,7 @@
-"""The look of every figure: one colour and one marker for each algorithm, told apart by everybody.
+"""Style of all figures: one colour and one marker for each algorithm.
 
-The colours are those of Okabe and Ito, which people with any kind of colour vision tell apart;
-algorithms that share one differ in marker and dashes, and so do prints in grey.
+The colours are those of Okabe and Ito, which are distinguishable for all kinds of colour vision.
+Algorithms that share a colour differ in marker and dashes, also in greyscale prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 BLACK, GREY = "#000000", "#8a8a8a"
 ORANGE, SKY, GREEN, BLUE = "#e69f00", "#56b4e9", "#009e73", "#0072b2"
-RED, PINK, YELLOW = "#d55e00", "#cc79a7", "#b8a800"  # their yellow, darker: it has to show on white
+RED, PINK, YELLOW = "#d55e00", "#cc79a7", "#b8a800"  # yellow is darkened to be visible on white
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, BLACK)
 MARKERS = "osD^vP*X<>hd"
@@ -31,18 +31,18 @@ LOOK: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.markersize": 4.5,
-    "pdf.fonttype": 42,  # TrueType, which journals ask for
+    "pdf.fonttype": 42,  # TrueType, which journals require
     "ps.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "otlp",
 }
-"""Settings of matplotlib.  Text stays text in an SVG, and the same figure is the same file."""
+"""Settings of matplotlib.  SVG files contain text as text and are reproducible."""
 
 NAMES: Any = {"text.parse_math": False}
-"""Settings of a figure with names of a user's: dollar signs stand for themselves."""
+"""Settings of figures with user-defined names: dollar signs are literal."""
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
-"""Inches of a figure that stands in a paper as it is, at the size of the text."""
+"""Widths of figures for one and two columns of a paper, in inches, printed unscaled."""
 
 PRINT: Any = {
     "font.size": 8.0,
@@ -50,7 +50,7 @@ PRINT: Any = {
     "legend.fontsize": 7.5,
     "lines.markersize": 4,
 }
-"""Settings of such a figure, beside `LOOK`."""
+"""Settings of figures for papers, in addition to `LOOK`."""
 
 ALGORITHMS: dict[str, tuple[str, str, str]] = {
     # solvers and single-step rules
@@ -91,7 +91,7 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     "token-v1": (SKY, "P", "-"),
     "token-v2": (YELLOW, "*", "-"),
     "token-v3": (BLACK, "X", "-"),
-    # what rules are held against
+    # references
     "optimum": ("#bdbdbd", "s", "-"),
     "information bound": (BLACK, "_", ":"),
 }
@@ -99,14 +99,14 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
 
 
 def look(name: str, among: Sequence[str] = ()) -> dict[str, Any]:
-    """How a line is drawn: as its algorithm always is, else by its place among these names.
+    """Return the style of a line: the fixed style of its algorithm, else by its place in `among`.
 
     Parameters
     ----------
     name : str
-        An algorithm's name, perhaps followed by more after a comma or a bracket.
+        Name of an algorithm; text after a comma or a bracket is ignored.
     among : sequence of str
-        The names of all lines of the figure.
+        Names of all lines of the figure.
     """
     known = name if name in ALGORITHMS else name.partition(",")[0].partition(" (")[0]
     if known in ALGORITHMS:

@@ -1,7 +1,7 @@
-"""A sweep: every rule at every setting on every row, kept in a journal, read as curves.
+"""Sweep of all rules over all settings and rows, with a journal.
 
-A setting is a draft scheme, n, a temperature and a top-k; what is measured there is what
-`otlp.studies.compare` measures.  Passages are the independent units of the intervals.
+A setting is a draft scheme, n, a temperature and a top-k.  `otlp.studies.compare` measures each
+combination of row and setting.  Passages are the independent units of the intervals.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from otlp.studies.points import SweepPoint, SweepSetting
 FORMAT = "otlp-sweep-2"
 
 CHUNK = 32
-"""Combinations of row and setting in a task, if a row has not more."""
+"""Maximum number of combinations of row and setting per task, except for a single row."""
 
 Task = tuple[Iterable[tuple[int, Capture]], Sequence["SweepSetting"]]
-"""Rows, and the settings to measure on each."""
+"""Rows, and the settings to measure on each row."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Settings and rules: every value of each list with every value of the others.
+    """Settings and rules of a sweep: the Cartesian product of all lists.
 
     Parameters
     ----------
@@ -61,19 +61,20 @@ class Grid:
     top_k : sequence of int or None
     schemes : sequence of str
     rules : sequence of str
-        Names in `otlp.solvers.SOLVERS`; may be empty, as optimum and information bound are always
-        measured.
+        Names in `otlp.solvers.SOLVERS`.  May be empty, because optimum and information bound are
+        always measured.
     draft_temperature, top_p, sampling_top_k, sampling_top_p, sampling_min_p : float, optional
-        The same everywhere; see `otlp.captures.Capture.distributions`.
+        The same for all settings; see `otlp.captures.Capture.distributions`.
     whole_draft : bool
-        Likewise.
+        The same for all settings; see `otlp.captures.Capture.distributions`.
     time_limit : float
-        Seconds a solve, for solvers that have such an option.
+        Seconds per solve, for solvers with a time limit.
 
     Raises
     ------
     InvalidInputError, UnknownSolverError
-        If a list is empty, a value is out of its range, or a scheme or a rule does not exist.
+        If a list other than `rules` is empty, a value is out of range, or a scheme or a rule does
+        not exist.
     """
 
     n: Sequence[int] = (1, 2, 3, 4)
@@ -100,26 +101,26 @@ class Grid:
         for name, checked in lists.items():
             values = getattr(self, name)
             if isinstance(values, str) or not isinstance(values, Sequence):
-                raise InvalidInputError(f"{name} is {values!r}: it must be a list, as in [1, 2]")
+                raise InvalidInputError(f"{name} must be a list such as [1, 2], got {values!r}")
             if not values and name != "rules":
-                raise InvalidInputError(f"{name} is empty: give at least one value")
+                raise InvalidInputError(f"{name} must not be empty: give at least one value")
             object.__setattr__(self, name, tuple(dict.fromkeys(map(checked, values))))
         if self.draft_temperature is not None:
             object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
-        # which check them
+        # The constructors check the values.
         SamplingCuts(None, self.top_p)
         SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p)
         if not real_number(self.time_limit, "time_limit") > 0.0:
-            raise InvalidInputError(f"time_limit is {self.time_limit!r}: it must be above 0")
+            raise InvalidInputError(f"time_limit must be above 0, got {self.time_limit!r}")
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The cuts of both models, by name, for `otlp.captures.Capture.distributions`."""
+        """Sampling cuts of both models by name, for `otlp.captures.Capture.distributions`."""
         return {name: getattr(self, name) for name in (*SAMPLING, "whole_draft")}
 
     @property
     def settings(self) -> tuple[SweepSetting, ...]:
-        """All of them, those with the same distributions behind one another."""
+        """All settings; settings with the same distributions are adjacent."""
         return tuple(
             SweepSetting(scheme, n, temperature, top_k)
             for temperature, top_k, scheme, n in itertools.product(
@@ -129,7 +130,7 @@ class Grid:
 
 
 def _temperature(value: float) -> float:
-    softmax(np.ones(1), value)  # raises if it is none
+    softmax(np.ones(1), value)  # checks the temperature
     return float(value)
 
 
@@ -139,7 +140,7 @@ def _size(top_k: int | None) -> int | None:
 
 def _scheme(name: str) -> str:
     if not isinstance(name, str) or name not in SCHEMES:
-        make_scheme(name, np.ones(1), 1)  # says which there are
+        make_scheme(name, np.ones(1), 1)  # raises an error that lists the schemes
     return name
 
 
@@ -164,33 +165,33 @@ def sweep(
     rows : Capture, CaptureRows or SyntheticRows
     grid : Grid, optional
     journal : path-like, optional
-        A file that takes a line for each row and setting once it is measured (`Journal`).  If it
-        is there, it must be of the same rows and rules, measured in the same way; what it holds
-        is read, and what it lacks, such as a further n, is measured and added.
+        File with one line per measured row and setting (`Journal`).  An existing journal must be
+        of the same rows, rules and options; its results are read, and missing results, such as
+        those of a new n, are measured and appended.
     jobs, executor : optional
-        Processes that work at the same time, and where: see `otlp.parallel.workers.in_order`.
+        Number of worker processes, and their executor; see `otlp.parallel.workers.in_order`.
     progress : callable
-        Called with words, and with how many combinations of row and setting are done.
+        Called with a label and the number of finished combinations of row and setting.
     each : callable
-        Called with what was measured on a row at a setting, as the journal keeps it.
+        Called with the result of each row and setting, in the format of the journal.
 
     Returns
     -------
     list of SweepPoint
-        For each setting, the rules, then the optimum and the information bound.  The same to the
-        bit whatever the number of workers and interruptions, but for solves that a time limit
-        cut or whose worker died.
+        For each setting, the rules, then the optimum and the information bound.  Bitwise the same
+        for any number of workers and interruptions, except for solves that reached a time limit
+        or whose worker died.
 
     Raises
     ------
     InvalidInputError
-        If the rows are none.
+        If `rows` is empty, or `rows` or `grid` has the wrong type.
     JournalError
         If the journal is of other rows, rules or limits, or cannot be written.
 
     Notes
     -----
-    Memory is 16 bytes for each row, setting and rule, and the rows under way.
+    Memory is 16 bytes for each row, setting and rule, and the rows being measured.
 
     Examples
     --------
@@ -204,21 +205,21 @@ def sweep(
     source = CaptureRows(rows) if isinstance(rows, Capture) else rows
     if not isinstance(source, RowSource) or not isinstance(grid, Grid):
         raise InvalidInputError(
-            f"there is a sweep of a {type(rows).__name__} over a {type(grid).__name__}: it is of "
-            "a Capture, CaptureRows or SyntheticRows, over a Grid"
+            "rows must be a Capture, CaptureRows or SyntheticRows and grid a Grid; got a "
+            f"{type(rows).__name__} and a {type(grid).__name__}"
         )
     if not source.numbers:
-        raise InvalidInputError("there are no rows: there is nothing to sweep")
+        raise InvalidInputError("rows must not be empty: give at least one row")
     sums = _Sums(grid, source.passages, each)
     with ExitStack() as stack:
         book = None
         if journal is not None:
             book = stack.enter_context(Journal(journal, _heading(source, grid)))
-            for entry in _held(book, source.numbers, grid):
+            for entry in _checked_entries(book, source.numbers, grid):
                 sums.add(entry)
                 progress("reading the journal", sums.done)
         tasks = _tasks(source, grid.settings, dict(sums.measured))
-        for entries in _finished(partial(_measured, grid=grid), tasks, grid, jobs, executor):
+        for entries in _run_tasks(partial(_measure_task, grid=grid), tasks, grid, jobs, executor):
             if book is not None:
                 book.append(entries)
             for entry in entries:
@@ -227,22 +228,22 @@ def sweep(
     return sums.points()
 
 
-def _held(book: Journal, numbers: Sequence[int], grid: Grid) -> Iterator[Entry]:
-    """The lines of a journal, which must belong there."""
-    held: Counter[SweepSetting] = Counter()
+def _checked_entries(book: Journal, numbers: Sequence[int], grid: Grid) -> Iterator[Entry]:
+    """Yield the entries of a journal after checking that they belong to this sweep."""
+    counts: Counter[SweepSetting] = Counter()
     for line, entry in enumerate(book.entries(), start=2):
-        setting = _setting_of(entry, numbers, grid, held)
+        setting = _setting_of(entry, numbers, grid, counts)
         if setting is None:
             raise JournalError(
-                f"{book.path}: line {line} is not one that belongs there: the file was changed; "
-                "name another file, or cut it off before that line"
+                f"{book.path}: line {line} does not belong to this sweep: the file was changed; "
+                "name another file, or truncate the file before this line"
             )
-        held[setting] += 1
+        counts[setting] += 1
         yield entry
 
 
 def _heading(rows: RowSource, grid: Grid) -> Entry:
-    """What must be the same for two sweeps to share a journal: all but the settings."""
+    """Return the values that sweeps with a common journal must share: all but the settings."""
     lists = ("n", "temperature", "top_k", "schemes")
     same = {name: kept for name, kept in asdict(grid).items() if name not in lists}
     return {"format": FORMAT, "otlp": otlp.__version__, **rows.heading(), **same}
@@ -251,7 +252,7 @@ def _heading(rows: RowSource, grid: Grid) -> Entry:
 def _tasks(
     rows: RowSource, settings: Sequence[SweepSetting], measured: Mapping[SweepSetting, int]
 ) -> Iterator[Task]:
-    """What is left to do, row by row, once each setting is done on so many first rows."""
+    """Yield the remaining tasks; `measured` is the number of finished first rows per setting."""
     ends = sorted({len(rows.numbers), *measured.values()})
     for first, last in itertools.pairwise(ends):
         left = tuple(setting for setting in settings if measured[setting] <= first)
@@ -260,16 +261,16 @@ def _tasks(
             yield rows.part(start, min(start + step, last)), left
 
 
-def _finished(
+def _run_tasks(
     work: Callable[[Task], list[Entry]],
     tasks: Iterable[Task],
     grid: Grid,
     jobs: int | None,
     executor: Executor | None,
 ) -> Iterator[list[Entry]]:
-    """The entries of each task; where a worker died of one, it is tried again in single pieces."""
-    asked, given = itertools.tee(tasks)
-    for found, task in zip(in_order(work, asked, jobs, executor=executor), given, strict=True):
+    """Yield the entries of each task; if a worker dies, repeat its task in single pieces."""
+    tasks, copies = itertools.tee(tasks)
+    for found, task in zip(in_order(work, tasks, jobs, executor=executor), copies, strict=True):
         if not isinstance(found, OTLPError):
             yield found
             continue
@@ -281,7 +282,7 @@ def _finished(
             yield single
 
 
-def _measured(task: Task, grid: Grid) -> list[Entry]:
+def _measure_task(task: Task, grid: Grid) -> list[Entry]:
     """Measure the settings on the rows, in the worker."""
     rows, settings = task
     entries = []
@@ -297,7 +298,7 @@ def _measured(task: Task, grid: Grid) -> list[Entry]:
                     )
                     where = pair, setting.scheme, setting.n
                     results = measure_rules(*where, grid.rules, grid.time_limit)
-                except Exception as error:  # whatever is wrong with a row, the others go on
+                except Exception as error:  # an error on one row must not stop the other rows
                     kind = "" if isinstance(error, OTLPError) else f"{type(error).__name__}: "
                     results = no_results(grid.rules, f"{kind}{error}")
                 entries.append(_entry(number, setting, results))
@@ -308,8 +309,8 @@ def _entry(row: int, setting: SweepSetting, results: Iterable[RuleResult]) -> En
     rules: dict[str, dict[str, Any]] = {}
     for found in results:
         acceptance = None if math.isnan(found.acceptance) else found.acceptance
-        said = {k: v for k, v in asdict(found).items() if k not in ("rule", "acceptance")}
-        kept = {k: v for k, v in said.items() if v not in ("", None)}
+        details = {k: v for k, v in asdict(found).items() if k not in ("rule", "acceptance")}
+        kept = {k: v for k, v in details.items() if v not in ("", None)}
         rules[found.rule] = {"acceptance": acceptance, **kept}
     return {"row": row, **asdict(setting), "rules": rules}
 
@@ -319,19 +320,19 @@ def _setting(entry: Entry) -> SweepSetting:
 
 
 def _setting_of(
-    entry: Entry, numbers: Sequence[int], grid: Grid, held: Mapping[SweepSetting, int]
+    entry: Entry, numbers: Sequence[int], grid: Grid, counts: Mapping[SweepSetting, int]
 ) -> SweepSetting | None:
-    """The setting of a journal's line, asked for now or before; None if it does not belong there.
+    """Return the setting of a journal entry, or None if the entry does not belong to this sweep.
 
-    The lines of a setting are in the order of the rows, whatever stands between them.
+    Entries of a setting must be in the order of the rows; other settings may be between them.
     """
     try:
         setting = _setting(entry)
-        place = held.get(setting, 0)
+        place = counts.get(setting, 0)
     except (KeyError, TypeError):
         return None
     rules = entry.get("rules")
-    right = (
+    valid = (
         place < len(numbers)
         and entry == {"row": numbers[place], **asdict(setting), "rules": rules}
         and isinstance(rules, dict)
@@ -339,7 +340,7 @@ def _setting_of(
         and all(isinstance(found, dict) for found in rules.values())
         and all(isinstance(found.get("acceptance", ""), float | None) for found in rules.values())
     )
-    return setting if right else None
+    return setting if valid else None
 
 
 class _Sums:
@@ -355,11 +356,11 @@ class _Sums:
 
     @property
     def done(self) -> int:
-        """How many combinations of row and setting are done."""
+        """Number of finished combinations of row and setting."""
         return sum(self.measured.values())
 
     def add(self, entry: Entry) -> None:
-        """Take the next entry of a setting; one that is not asked for is left out."""
+        """Add the next entry of a setting; skip settings that are not in the grid."""
         setting = _setting(entry)
         if setting not in self.measured:
             return
@@ -382,7 +383,7 @@ class _Sums:
                 np.asarray(values),
                 self._reasons.get(key, ""),
                 self._passages,
-                # as if they were all off in one direction
+                # Worst case: all errors have the same sign.
                 float(np.sum(errors)) / max(1, sum(map(math.isfinite, values))),
             )
             for key, (values, errors) in self._values.items()

@@ -1,4 +1,4 @@
-"""What decoding took: tokens, calls, seconds by part, of a prompt and of many."""
+"""Tokens, calls and seconds of decoding, per prompt and over prompts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from otlp.studies.estimate import Estimate, rate_ratio, ratio
 
 
 class Decoding(NamedTuple):
-    """What one prompt took.
+    """Tokens, calls and seconds of one prompt.
 
     Attributes
     ----------
     tokens : int
-        New ones.
+        Number of new tokens.
     calls : float
         Target calls; NaN if unknown.
     rounds : int
     parts : dict of float
-        Seconds by part; none where the way does not say.
+        Seconds by part; empty if the method does not report parts.
     wall, processor : float
         Seconds of all rounds, or of the whole call.
     """
@@ -36,27 +36,27 @@ class Decoding(NamedTuple):
     processor: float
 
 
-def together(some: Sequence[Decoding]) -> Decoding:
-    """What some took in all; at least one."""
-    parts = {part: sum(one.parts[part] for one in some) for part in some[0].parts}
+def sum_decodings(decodings: Sequence[Decoding]) -> Decoding:
+    """Return the sums over a nonempty sequence of decodings."""
+    parts = {part: sum(one.parts[part] for one in decodings) for part in decodings[0].parts}
     return Decoding(
-        sum(one.tokens for one in some),
-        sum(one.calls for one in some),
-        sum(one.rounds for one in some),
+        sum(one.tokens for one in decodings),
+        sum(one.calls for one in decodings),
+        sum(one.rounds for one in decodings),
         parts,
-        sum(one.wall for one in some),
-        sum(one.processor for one in some),
+        sum(one.wall for one in decodings),
+        sum(one.processor for one in decodings),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """One way of decoding, timed on all prompts.
+    """Times of one decoding method on all prompts.
 
     Attributes
     ----------
     first_seconds : float
-        Wall time of the run before, with compilation.
+        Wall time of a first run, which includes compilation.
     runs : list of Decoding
         One for each prompt.
     """
@@ -65,39 +65,39 @@ class Timed:
     runs: list[Decoding] = field(default_factory=list)
 
     def each(self, what: str) -> FloatArray:
-        """An attribute of `Decoding` for each prompt."""
+        """Return an attribute of `Decoding` for each prompt."""
         return np.array([getattr(run, what) for run in self.runs], dtype=np.float64)
 
     def rate(self, clock: str) -> Estimate:
-        """Tokens a second of a clock of `CLOCKS`."""
+        """Estimate the tokens per second of a clock of `CLOCKS`."""
         return ratio(self.each("tokens"), self.each(clock))
 
     def speed_up(self, other: Timed, clock: str) -> Estimate:
-        """Tokens a second over those of another way on the same prompts, paired."""
-        one, two = ((way.each("tokens"), way.each(clock)) for way in (self, other))
+        """Estimate the ratio of tokens per second to another method on the same prompts, paired."""
+        one, two = ((timed.each("tokens"), timed.each(clock)) for timed in (self, other))
         return rate_ratio(*one, *two)
 
     @property
     def block_efficiency(self) -> Estimate:
-        """Tokens a target call; NaN where calls are unknown."""
+        """Tokens per target call; NaN if calls are unknown."""
         return ratio(self.each("tokens"), self.each("calls"))
 
     def seconds_a_round(self, clock: str) -> dict[str, float]:
-        """Seconds of a round by part; all of it is the target's where the way does not say."""
+        """Return the seconds per round by part; all are the target's if parts are not reported."""
         rounds = self.each("rounds").sum()
-        if not self.runs[0].parts:  # on a GPU the parts run on by themselves
+        if not self.runs[0].parts:  # on a GPU the parts run asynchronously
             whole = float(self.each(clock).sum() / rounds)
             return {"draft": 0.0, "target": whole, "verification": 0.0, "rest": 0.0}
-        return {part: seconds / rounds for part, seconds in together(self.runs).parts.items()}
+        return {part: seconds / rounds for part, seconds in sum_decodings(self.runs).parts.items()}
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each part in their sum."""
-        parts = together(self.runs).parts
+        """Share of each part in the sum of all parts."""
+        parts = sum_decodings(self.runs).parts
         return {name: seconds / sum(parts.values()) for name, seconds in parts.items()}
 
     def record(self, clock: str) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """Return all results as JSON values."""
         return {
             "tokens_per_second": self.rate(clock).record(),
             "block_efficiency": self.block_efficiency.record(),

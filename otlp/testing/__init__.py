@@ -1,7 +1,8 @@
-"""For other people's code: a check for a test suite, and rules in plain Python to port from.
+"""Tests for users' rules, and reference implementations in plain Python.
 
-`lossless` holds `assert_lossless`, `vectors` test vectors for any language; `plain_rules`,
-`plain_block`, `plain_martingale` and `plain_two_slice` need nothing but Python, and are tested.
+`lossless` defines `assert_lossless` for test suites, `vectors` creates test vectors for any
+language.  `plain_rules`, `plain_block`, `plain_equality`, `plain_martingale` and `plain_two_slice`
+are tested implementations without dependencies.
 """
 
 from otlp.testing.lossless import assert_lossless

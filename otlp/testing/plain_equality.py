@@ -1,4 +1,4 @@
-"""Drafts that share the target's noise, in plain Python: to read, and to port from."""
+"""Drafts that share the target's noise: reference implementation in plain Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WORD, GAMMA = 2**64, 0x9E3779B97F4A7C15
 
 
 def exponential(seed: int, place: int, token: int) -> float:
-    """Exponential variable of a token at a place of the text: the noise, SplitMix64's numbers."""
+    """Return the exponential noise of a token at a position of the text, from SplitMix64."""
     bits = 0
     for word in (seed, place):
         bits = _mixed(bits + (word + 1) * GAMMA)
@@ -27,19 +27,22 @@ def _mixed(bits: int) -> int:
 
 
 def candidates(law: Law, seed: int, place: int, count: int) -> list[int]:
-    """The best of the race: of the draft's law what to draft, the first of the target's its draw.
+    """Return the first tokens of the exponential race of a distribution.
+
+    For the draft distribution these are the draft tokens; for the target distribution, the first
+    token is the target's draw.
 
     Parameters
     ----------
     law : sequence of float
         Next-token distribution.
     seed, place : int
-        The place is that of the token in the text.
+        Random seed, and position of the token in the text.
     count : int
-        How many.
+        Number of tokens.
     """
-    ratios = [chance / exponential(seed, place, token) for token, chance in enumerate(law)]
-    possible = [token for token, chance in enumerate(law) if chance > 0.0]
+    ratios = [mass / exponential(seed, place, token) for token, mass in enumerate(law)]
+    possible = [token for token, mass in enumerate(law) if mass > 0.0]
     return sorted(possible, key=lambda token: -ratios[token])[:count]
 
 
@@ -49,21 +52,21 @@ def verify_equality(
     seed: int,
     place: int,
 ) -> list[int]:
-    """Go down the tree along the target's own draws; the last token is not in the tree.
+    """Descend the draft tree along the target's draws; the last token is not in the tree.
 
     Parameters
     ----------
     children : callable
-        From the tokens below the root to those drafted after them, possibly none.
+        Maps the tokens from the root to a node to the tokens drafted after the node (may be empty).
     target : callable
-        Likewise to the target's next-token distribution.
+        Maps the tokens from the root to a node to the target's next-token distribution.
     seed, place : int
-        The place of the next token of the text.
+        Random seed, and position of the next token in the text.
 
     Returns
     -------
     list of int
-        One token or more: those that plain decoding with this seed writes.
+        One or more tokens, the same tokens as plain decoding with this seed.
     """
     tokens: list[int] = []
     while True:

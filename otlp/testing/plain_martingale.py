@@ -1,4 +1,4 @@
-"""The optimum for n i.i.d. drafts of one token, in plain Python: to read, and to port from."""
+"""Optimal rule for n i.i.d. drafts of one token: reference implementation in plain Python."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from itertools import accumulate, pairwise
 from otlp.testing.plain_block import Law, Random, draw
 
 Pieces = dict[int, list[tuple[float, float, float]]]
-"""Of each token that can be drafted: parts of [0, 1] that its score falls in, and their masses."""
+"""For each possible draft token: (low, high, mass) of the intervals of its score in [0, 1]."""
 
 NOTHING = 1e-14
-"""Masses below are rounding."""
+"""Smaller masses are treated as rounding errors."""
 
 
 def verify_martingale(drafts: Sequence[int], p: Law, q: Law, random: Random) -> int:
-    """Give every draft a score, take the largest, and verify that draft alone.
+    """Draw a score for each draft, select the draft with the largest score, and verify this draft.
 
-    Source: `otlp.solvers.martingale`; the proofs are on the page of the exact solver.
+    Source: `otlp.solvers.martingale`; for the proofs see docs/exact_solvers.md.
 
     Parameters
     ----------
     drafts : sequence of int
-        n tokens, drawn from q.
+        n tokens drawn from q.
     p, q : sequence of float
-        Target and draft, V numbers each.
+        Target and draft distribution, V probabilities each.
     random : callable
-        Gives uniform numbers in [0, 1).
+        Returns uniform numbers in [0, 1).
     """
     laws = score_laws(p, q, len(drafts))
     picked, best = drafts[0], -1.0
@@ -38,12 +38,12 @@ def verify_martingale(drafts: Sequence[int], p: Law, q: Law, random: Random) -> 
     y = picked_law(laws, len(q), len(drafts))
     if random() * y[picked] < p[picked]:
         return picked
-    left = [max(t - s, 0.0) for t, s in zip(p, y, strict=True)]
-    return draw(left if sum(left) > 0.0 else p, random)
+    residual = [max(t - s, 0.0) for t, s in zip(p, y, strict=True)]
+    return draw(residual if sum(residual) > 0.0 else p, random)
 
 
 def score_laws(p: Law, q: Law, n: int) -> Pieces:
-    """Scores that pick each token as often as the best selection does; O(V log V)."""
+    """Return laws of scores for which the selected token has the optimal law; O(V log V)."""
     order = sorted((i for i in range(len(q)) if q[i] > 0.0), key=lambda i: p[i] / q[i])
     own, wanted = [q[i] for i in order], [p[i] for i in order]
     ends = [0.0, *accumulate(own)]
@@ -72,17 +72,17 @@ def score_laws(p: Law, q: Law, n: int) -> Pieces:
 
 
 def pooled(more: float, p: Law, q: Law) -> list[float]:
-    """Ratio p / q of the first tokens together, for each number of them, with so much more of p."""
+    """Return (more + sum of p) / (sum of q) over the first k tokens, k = 1, ..., len(p)."""
     return [(more + w) / m for w, m in zip(accumulate(p), accumulate(q), strict=True)]
 
 
 def mean_score(low: float, high: float, n: int) -> float:
-    """Mean of n u^(n-1) for u between these."""
+    """Return the mean of n u^(n-1) for u uniform on [low, high]."""
     return sum(high**i * low ** (n - 1 - i) for i in range(n))
 
 
 def picked_law(laws: Pieces, size: int, n: int) -> list[float]:
-    """Probability that the draft with the largest score is each token."""
+    """Return the law of the draft with the largest score."""
     return [
         sum(mass * mean_score(low, high, n) for low, high, mass in laws.get(i, ()))
         for i in range(size)

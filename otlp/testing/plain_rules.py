@@ -1,7 +1,7 @@
-"""Rules of one token and of a path, in plain Python, and the mistakes that are made of them.
+"""Reference implementations of rules in plain Python, and mutants with typical mistakes.
 
-Each takes drafted tokens, p, q and a function that gives uniform numbers in [0, 1), and returns
-tokens: `RULES`, each with `MUTANTS` of its own that are not lossless.
+Each rule in `RULES` accepts drafted tokens, p, q and a function that returns uniform numbers in
+[0, 1), and returns tokens.  With a `mistake` from `MUTANTS`, the rule is not lossless.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from otlp.testing.plain_two_slice import slices, verify_two_slice
 PlainRule: TypeAlias = Callable[[Any, Any, Any, Random], list[int]]
 
 
-def left_over(p: Law, q: Law) -> list[float]:
-    """(p - q)+, or p where that is empty."""
-    left = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
-    return left if sum(left) > 0.0 else list(p)
+def residual(p: Law, q: Law) -> list[float]:
+    """Return (p - q)+, or p if the residual is zero."""
+    weights = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
+    return weights if sum(weights) > 0.0 else list(p)
 
 
 def normalized(weights: Law) -> list[float]:
-    """Weights, summing to one."""
+    """Return the weights divided by their sum."""
     total = sum(weights)
     return [weight / total for weight in weights]
 
@@ -31,32 +31,32 @@ def normalized(weights: Law) -> list[float]:
 def speculative(
     tokens: Sequence[Sequence[int]], p: Any, q: Any, random: Random, mistake: str = ""
 ) -> list[int]:
-    """One path, token by token: a coin each, then one number for the last token."""
+    """Verify one path token by token: a coin per token, then a number for the last token."""
     for at, token in enumerate(tokens[0]):
-        ours, its = p[0][at], q[0][at]
-        first, second = (its, ours) if mistake == "p and q swapped" else (ours, its)
+        target, draft = p[0][at], q[0][at]
+        first, second = (draft, target) if mistake == "p and q swapped" else (target, draft)
         if mistake == "everything accepted" or random() * second[token] < first[token]:
             continue
-        if mistake == "rejected tokens from p":
-            return [*tokens[0][:at], draw(ours, random)]
-        if mistake == "residual without the token alone":
-            rest = [0.0 if i == token else value for i, value in enumerate(ours)]
+        if mistake == "correction drawn from p":
+            return [*tokens[0][:at], draw(target, random)]
+        if mistake == "p without the rejected token as residual":
+            rest = [0.0 if i == token else value for i, value in enumerate(target)]
             return [*tokens[0][:at], draw(rest, random)]
-        return [*tokens[0][:at], draw(left_over(ours, its), random)]
+        return [*tokens[0][:at], draw(residual(target, draft), random)]
     return [*tokens[0], draw(p[0][-1], random)]
 
 
 def block(
     tokens: Sequence[Sequence[int]], p: Any, q: Any, random: Random, mistake: str = ""
 ) -> list[int]:
-    """One path as a block: a coin for the whole, one a shorter prefix, then the last token."""
+    """Verify one path as a block: a coin for the path, coins for prefixes, then the last token."""
     if not mistake:
         return verify_block(tokens[0], p[0], q[0], random)
     path, weights = tokens[0], [1.0]
-    for token, ours, its in zip(path, p[0], q[0], strict=False):
-        ratio = ours[token] / its[token] * weights[-1]
-        weights.append(ratio if mistake == "ratio never cut at one" else min(1.0, ratio))
-    for at in range(len(path), 0, -1):  # the coins of token verification, from the end
+    for token, target, draft in zip(path, p[0], q[0], strict=False):
+        ratio = target[token] / draft[token] * weights[-1]
+        weights.append(ratio if mistake == "ratio not clipped at one" else min(1.0, ratio))
+    for at in range(len(path), 0, -1):  # Coins of token verification, from the end.
         if random() < min(1.0, weights[at]):
             break
     else:
@@ -64,37 +64,37 @@ def block(
     if at == len(path):
         return [*path, draw(p[0][at], random)]
     scaled = [min(1.0, weights[at]) * value for value in p[0][at]]
-    return [*path[:at], draw(left_over(scaled, q[0][at]), random)]
+    return [*path[:at], draw(residual(scaled, q[0][at]), random)]
 
 
 def recursive(
     tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "", replaced: bool = True
 ) -> list[int]:
-    """Drafts in turn against what is left of the target: a coin each, then the last token."""
-    ours, its = list(p), list(q)
+    """Verify the drafts in turn against the residual target: a coin each, then the last token."""
+    target, draft = list(p), list(q)
     for token in tokens:
-        if random() * its[token] < ours[token]:
+        if random() * draft[token] < target[token]:
             return [token]
         if mistake != "residual never updated":
-            ours = normalized(left_over(ours, its))
+            target = normalized(residual(target, draft))
         if not replaced:
-            its[token] = 0.0
+            draft[token] = 0.0
             if mistake != "q not renormalised":
-                its = normalized(its) if sum(its) > 0.0 else its
+                draft = normalized(draft) if sum(draft) > 0.0 else draft
     if mistake == "residual never updated":
-        ours = left_over(p, q)
-    return [draw(ours, random)]
+        target = residual(p, q)
+    return [draw(target, random)]
 
 
 def without_replacement(
     tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = ""
 ) -> list[int]:
-    """`recursive` for drafts that differ."""
+    """Verify drafts without replacement with `recursive`."""
     return recursive(tokens, p, q, random, mistake, replaced=False)
 
 
 def k_seq(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "") -> list[int]:
-    """Each draft accepted with p / (rho q), a coin each; then one number for the last token.
+    """Accept each draft with probability p / (rho q), a coin each; then draw the last token.
 
     rho solves 1 - (1 - b)^n = rho b with b = sum min(q, p / rho).  Source: Sun et al. 2023.
     """
@@ -112,13 +112,13 @@ def k_seq(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = 
     times = (1.0 - (1.0 - b) ** len(tokens)) / b if b else 0.0
     if mistake == "residual of one draft":
         times = 1.0
-    return [draw(left_over(p, [times * value for value in kept]), random)]
+    return [draw(residual(p, [times * value for value in kept]), random)]
 
 
 def two_slice(
     tokens: Sequence[Sequence[int]], p: Any, q: Any, random: Random, mistake: str = ""
 ) -> list[int]:
-    """Each path a step of scores and a place on it; then the best path as a block."""
+    """Draw a score for each path (its step, its position); verify the best path as a block."""
     if not mistake:
         return verify_two_slice(tokens, p, q, random)
     numbers = [random() for _ in range(2 * len(tokens))]
@@ -129,19 +129,19 @@ def two_slice(
 
 
 def race(law: Law, numbers: Sequence[float]) -> int:
-    """The first of waiting times -log(u) / law."""
+    """Return the index of the smallest waiting time -log(u) / law."""
     times = [-math.log(max(u, 1e-300)) / max(w, 1e-300) for u, w in zip(numbers, law, strict=True)]
     return times.index(min(times))
 
 
 def coupled(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "") -> list[int]:
-    """A race of p with the numbers that drafted by a race of q: a number a token of the vocabulary.
+    """Return the winner of a race of p with the same numbers as the race of q that drafted.
 
-    The draft is accepted if it is what comes out.
+    One number per token of the vocabulary; the draft is accepted if it wins both races.
     """
     numbers = [random() for _ in p]
     token = race(p, numbers)
-    if mistake == "drawn anew where they differ" and token != tokens[0]:
+    if mistake == "independent draw after a rejection" and token != tokens[0]:
         return [draw(p, random)]
     if mistake == "the draft's own race":
         return [race(q, numbers)]
@@ -162,14 +162,14 @@ MUTANTS: dict[str, tuple[str, ...]] = {
     "speculative": (
         "p and q swapped",
         "everything accepted",
-        "rejected tokens from p",
-        "residual without the token alone",
+        "correction drawn from p",
+        "p without the rejected token as residual",
     ),
-    "block": ("ratio never cut at one", "coins of prefixes without their residuals"),
+    "block": ("ratio not clipped at one", "prefix coins without residuals"),
     "recursive-rejection": ("residual never updated",),
     "recursive-rejection-without-replacement": ("q not renormalised", "residual never updated"),
     "k-seq": ("no division by rho", "residual of one draft"),
-    "two-slice": ("scores not those of the drafts",),
-    "coupled": ("drawn anew where they differ", "the draft's own race"),
+    "two-slice": ("scores independent of the drafts",),
+    "coupled": ("independent draw after a rejection", "the draft's own race"),
 }
-"""By rule: what each mistake is called."""
+"""Names of the mistakes of each rule."""

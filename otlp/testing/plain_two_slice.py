@@ -1,4 +1,4 @@
-"""Two-slice verification of K i.i.d. paths, in plain Python: to read, and to port from."""
+"""Two-slice verification of K i.i.d. paths: reference implementation in plain Python."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from otlp.testing.plain_block import Law, Random, draw, verify_block
 from otlp.testing.plain_martingale import NOTHING, mean_score
 
 Cells = list[tuple[float, float, float]]
-"""A law of scores: low end, high end and density of its steps."""
+"""A piecewise constant law of scores: (low, high, density) of each step."""
 
 Slices = tuple[list[float], Callable[[int], Cells]]
-"""The picked path's law of the next token, and the law of scores of each child."""
+"""The selected path's law of the next token, and the law of scores of each child."""
 
 PathLaws = Sequence[Sequence[Law]]
-"""Of each path, its distributions."""
+"""The distributions of each path."""
 
 STEPS = 50
-"""Halvings of the interval that holds the threshold."""
+"""Number of bisection steps for the threshold."""
 
 
 def verify_two_slice(
     tokens: Sequence[Sequence[int]], p: PathLaws, q: PathLaws, random: Random
 ) -> list[int]:
-    """Give every path a score, take the largest, and verify that path as a block.
+    """Draw a score for each path, select the largest, and verify the selected path as a block.
 
-    Source: `otlp.decode.TwoSlicePaths`; the proofs are on the page of blocks and paths.
+    Source: `otlp.decode.TwoSlicePaths`; for the proofs see docs/theory/paths.md.
 
     Parameters
     ----------
     tokens : sequence
         K paths of L tokens.
     p, q : sequence
-        For each path, what `verify_block` takes.
+        Distributions of each path, as for `verify_block`.
     random : callable
-        Gives uniform numbers in [0, 1).
+        Returns uniform numbers in [0, 1).
     """
     scored = list[tuple[float, int, list[list[float]]]]()
     for k, path in enumerate(tokens):
@@ -51,7 +51,7 @@ def verify_two_slice(
 
 
 def slices(cells: Cells, weight: float, p: Law, q: Law, paths: int) -> Slices:
-    """Cut a prefix's law of scores: the picked path's next token, and each child's own law."""
+    """Split the law of scores of a prefix; return the law of the next token and of the children."""
     whole = mean(cells, paths)
     low, high = min(cells)[0], max(cells)[1]
     for _ in range(STEPS):
@@ -63,10 +63,10 @@ def slices(cells: Cells, weight: float, p: Law, q: Law, paths: int) -> Slices:
         total = sum(d * r for d, r in zip(q, ratios, strict=True))
         low, high = (u, high) if total < 1.0 else (low, u)
     share = sum(masses(below))
-    if not NOTHING < share < 1.0 - NOTHING:  # no slice to speak of
+    if not NOTHING < share < 1.0 - NOTHING:  # One of the slices is empty up to rounding.
         return list(q), lambda token: cells
     lower = [(most - r) / (most - least) if most > least else share for r in ratios]
-    # losslessness rests on this sum alone
+    # Losslessness only requires this sum to equal `share`; rescale to remove rounding errors.
     held = sum(d * part for d, part in zip(q, lower, strict=True))
     if held > share:
         lower = [part * share / held for part in lower]
@@ -82,17 +82,17 @@ def slices(cells: Cells, weight: float, p: Law, q: Law, paths: int) -> Slices:
 
 
 def cut(cells: Cells, u: float) -> tuple[Cells, Cells]:
-    """Parts of a law below and above a score."""
+    """Return the parts of a law below and above a score."""
     below = [(low, min(high, u), density) for low, high, density in cells if low < u]
     return below, [(max(low, u), high, density) for low, high, density in cells if high > u]
 
 
 def masses(cells: Cells) -> list[float]:
-    """Of each step."""
+    """Return the mass of each step."""
     return [density * (high - low) for low, high, density in cells]
 
 
 def mean(cells: Cells, paths: int) -> float:
-    """Mean of K u^(K-1) under a law, whatever its whole mass."""
+    """Return the mean of K u^(K-1) under a law, normalized by its total mass."""
     scores = [mean_score(low, high, paths) for low, high, _ in cells]
     return sum(m * s for m, s in zip(masses(cells), scores, strict=True)) / sum(masses(cells))

@@ -1,4 +1,4 @@
-"""Test vectors for verifiers in any language: cases, right answers, and mistakes that must fail."""
+"""Test vectors for verifiers in any language: cases, answers, and mutants that must fail."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from otlp.auditing import DraftedPaths
+from otlp.auditing.audited_round_rule import audited_round_rule
+from otlp.auditing.audited_rule import AuditedRule
+from otlp.auditing.audited_token_rule import audited_token_rule
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_distribution
-from otlp.auditing.round_subject import round_subject
-from otlp.auditing.subject import Subject
-from otlp.auditing.token_subject import token_subject
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, total_variation
 from otlp.drafts import IID, WithoutReplacement
@@ -22,39 +22,40 @@ from otlp.errors import InvalidInputError
 from otlp.testing.plain_block import draw
 from otlp.testing.plain_rules import MUTANTS, RULES, race
 
-GRAIN = 64
-"""Probabilities are whole multiples of 1/64: the same numbers in every precision."""
+DENOMINATOR = 64
+"""Probabilities are multiples of 1/64, which are exact in every precision."""
 
 EXAMPLES = 8
-"""Drafts and numbers with their answer, of each case."""
+"""Number of example rounds with answers per case."""
 
-TRIES = 400
-"""Random drafts and numbers among which one is looked for that tells a mistake."""
+MOST_ROUNDS = 400
+"""Maximum number of random rounds that are searched for a different answer of a mutant."""
 
-MODELS = 200
-"""Models that are tried until every mistake is told."""
+MOST_MODELS = 200
+"""Maximum number of random models until each mutant has a round with a different answer."""
 
 MOST_NUMBERS = 8
-"""Uniform numbers of a round."""
+"""Number of uniform numbers per round."""
 
 MOST_PATHS = 100_000
+"""Maximum number of paths of an enumeration."""
 
 SIZE = 3
-"""Tokens of the vocabulary."""
+"""Vocabulary size."""
 
 NUMBERS = {
-    "speculative": "a coin a token until one is rejected; one for the last token",
-    "block": "a coin for the whole path; one a shorter prefix from the longest on, but none for "
-    "the empty one, nor where its residual is empty; one for the last token",
-    "recursive-rejection": "a coin a draft until one is accepted; one for a token that is none",
+    "speculative": "a coin per token until a token is rejected; a number for the last token",
+    "block": "a coin for the whole path; a coin per shorter prefix, the longest first, except the "
+    "empty prefix and prefixes with an empty residual; a number for the last token",
+    "recursive-rejection": "a coin per draft until one is accepted; if none is, a last number",
     "recursive-rejection-without-replacement": "as recursive-rejection",
     "k-seq": "as recursive-rejection",
-    "two-slice": "for each path two, the step of its score and the place on it; then as block",
-    "coupled": "one a token of the vocabulary: waiting times -log(u) / p, and / q for the draft",
+    "two-slice": "two per path: the step of its score, the position in the step; then as block",
+    "coupled": "one per token of the vocabulary: waiting times -log(u) / p, and / q for the draft",
 }
-"""What the uniform numbers are used for, in order.
+"""Use of the uniform numbers, in order.
 
-A coin u accepts where u q < p; a token is drawn by inversion, the first whose cumulative weight
+A coin u accepts if u q < p.  A token is drawn by inversion: the first token whose cumulative weight
 exceeds u times the sum of the weights."""
 
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -66,16 +67,17 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "two-slice": (2, 1),
     "coupled": (1,),
 }
-"""n drafts at one place, or K paths of L tokens."""
+"""Shape of the drafted tokens: (n,) drafts of one token, or (K, L) for K paths of L tokens."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A rule on models: over one token its p and q, over paths tables of them.
+    """A rule with a target and a draft model.
 
     Attributes
     ----------
     rule : str
+        Name of the rule in `RULES`.
     target, draft : sequence of ndarray
         Distributions after prefixes of 0, 1, ... tokens.
     """
@@ -86,25 +88,25 @@ class Case:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the drafted tokens."""
+        """Shape of the drafted tokens."""
         return SHAPES[self.rule]
 
-    def subject(self, mistake: str = "") -> Subject:
-        """The rule, with a mistake or none, as an audit takes it."""
+    def audited_rule(self, mistake: str = "") -> AuditedRule:
+        """Return the rule, optionally with a mistake, for an audit."""
         rule = partial(RULES[self.rule], **({"mistake": mistake} if mistake else {}))
 
-        def played(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-            found = rule(draft_tokens.tolist(), p.tolist(), q.tolist(), rng.random)
-            return found if draft_tokens.ndim > 1 else found[0]
+        def verify(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+            tokens = rule(draft_tokens.tolist(), p.tolist(), q.tolist(), rng.random)
+            return tokens if draft_tokens.ndim > 1 else tokens[0]
 
         if len(self.shape) == 2:
             paths = DraftedPaths(*self.shape)
-            return round_subject(played, self.target, self.draft, paths, None, None, self.rule)
+            return audited_round_rule(verify, self.target, self.draft, paths, None, None, self.rule)
         drafts = (WithoutReplacement if "without" in self.rule else IID)(self.draft[0], *self.shape)
-        return token_subject(played, self.target[0], drafts, None, None)
+        return audited_token_rule(verify, self.target[0], drafts, None, None)
 
-    def drawn(self, rng: np.random.Generator) -> dict[str, Any]:
-        """A round as `otlp audit --command` sends it: p, q, drafts, numbers."""
+    def draw_round(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Draw a round (p, q, drafts, uniforms) in the format of `otlp audit --command`."""
         numbers, size = rng.random(MOST_NUMBERS).tolist(), self.target[0].size
         p, q = self.target[0].tolist(), self.draft[0].tolist()
         drafts: list[Any] = []
@@ -130,15 +132,15 @@ class Case:
         return {"vocab_size": size, "shape": list(self.shape), **named}
 
     def answer(self, line: Mapping[str, Any], mistake: str = "") -> list[int]:
-        """What the rule gives in a round."""
+        """Return the tokens that the rule outputs in a round."""
         more = {"mistake": mistake} if mistake else {}
         numbers = iter(line["uniforms"])
         return RULES[self.rule](line["drafts"], line["p"], line["q"], numbers.__next__, **more)
 
-    def telling(self, mistake: str, rng: np.random.Generator) -> dict[str, Any] | None:
-        """A round in which a mistake answers otherwise; None if none is found."""
-        for _ in range(TRIES):
-            line = self.drawn(rng)
+    def distinguishing_round(self, mistake: str, rng: np.random.Generator) -> dict[str, Any] | None:
+        """Return a round in which the mutant's answer differs; None if none is found."""
+        for _ in range(MOST_ROUNDS):
+            line = self.draw_round(rng)
             right, wrong = self.answer(line), self.answer(line, mistake)
             if right != wrong:
                 return {**line, "tokens": right, "mutant": wrong}
@@ -151,51 +153,52 @@ def _repeated(law: FloatArray, depth: int) -> list[FloatArray]:
 
 _P, _Q = np.array([1 / 3, 2 / 3]), np.array([2 / 3, 1 / 3])
 
-PENCIL = {rule: Case(rule, _repeated(_P, 3), _repeated(_Q, 2)) for rule in ("speculative", "block")}
-"""Two tokens of 1/3 and 2/3, drafted the other way round: 10/9 accepted, and 11/9 as a block."""
+KNOWN = {rule: Case(rule, _repeated(_P, 3), _repeated(_Q, 2)) for rule in ("speculative", "block")}
+"""p = (1/3, 2/3) and q = (2/3, 1/3): 10/9 tokens accepted on average, 11/9 with block."""
 
 
-def told_apart(rule: str, seed: int) -> tuple[Case, dict[str, dict[str, Any]]]:
-    """Models on which every mistake of a rule is told, and a round that tells it.
+def distinguishing_case(rule: str, seed: int) -> tuple[Case, dict[str, dict[str, Any]]]:
+    """Return a case, and for each mutant of the rule a round in which its answer differs.
 
     Raises
     ------
     InvalidInputError
-        If `MODELS` models of this seed do not, which is not known to happen.
+        If `MOST_MODELS` models of this seed are not enough, which is not known to happen.
     """
     rng = np.random.default_rng((seed, list(RULES).index(rule)))
     depth = SHAPES[rule][1] if len(SHAPES[rule]) == 2 else 1
-    for _ in range(MODELS):
+    for _ in range(MOST_MODELS):
         target, draft = ([_laws(rng, SIZE, t) for t in range(d)] for d in (depth + 1, depth))
         case = Case(rule, target, draft)
-        found = {mistake: case.telling(mistake, rng) for mistake in MUTANTS[rule]}
-        told = {mistake: line for mistake, line in found.items() if line is not None}
-        if len(told) == len(found):
-            return case, told
-    raise InvalidInputError(f"seed is {seed}: no models tell the mistakes of {rule}; take another")
+        found = {mistake: case.distinguishing_round(mistake, rng) for mistake in MUTANTS[rule]}
+        rounds = {mistake: line for mistake, line in found.items() if line is not None}
+        if len(rounds) == len(found):
+            return case, rounds
+    raise InvalidInputError(f"seed is {seed}: no test of all mutants of {rule} found; pass another")
 
 
 def make_vectors(seed: int = 0) -> dict[str, Any]:
-    """Cases of seven rules, each with its exact law, answers, and mistakes that must fail.
+    """Return test vectors: cases of seven rules with exact laws, answers, and mutants.
 
     Parameters
     ----------
     seed : int
-        Of models, drafts and numbers; whatever it is, each mistake is told by an answer.
+        Random seed of models, drafts and numbers.  For every seed, each mutant (a rule with a
+        mistake) has an example with a different answer.
 
     Returns
     -------
     dict
-        As docs/schemas/otlp.json says, ready for JSON.
+        JSON-serializable, in the format of docs/schemas/otlp.json.
 
     Raises
     ------
     InvalidInputError
-        If no models of this seed tell all mistakes, which is not known to happen.
+        If no case of this seed distinguishes all mutants, which is not known to happen.
 
     Notes
     -----
-    Some seconds: the laws are followed exactly, each path many times again.
+    Takes a few seconds, because the laws are enumerated exactly.
 
     Examples
     --------
@@ -205,31 +208,31 @@ def make_vectors(seed: int = 0) -> dict[str, Any]:
     ['no division by rho', 'residual of one draft']
     """
     whole_number(seed, "seed", 0)
-    cases: list[tuple[Case, Mapping[str, Any]]] = [(case, {}) for case in PENCIL.values()]
-    cases += [told_apart(rule, seed) for rule in RULES]
-    return {"seed": seed, "cases": [_described(case, told, seed) for case, told in cases]}
+    cases: list[tuple[Case, Mapping[str, Any]]] = [(case, {}) for case in KNOWN.values()]
+    cases += [distinguishing_case(rule, seed) for rule in RULES]
+    return {"seed": seed, "cases": [_to_dict(case, rounds, seed) for case, rounds in cases]}
 
 
-def _described(case: Case, told: Mapping[str, dict[str, Any]], seed: int) -> dict[str, Any]:
-    rng, subject = np.random.default_rng(seed), case.subject()
-    target = subject.texts()
+def _to_dict(case: Case, rounds: Mapping[str, dict[str, Any]], seed: int) -> dict[str, Any]:
+    rng, audited = np.random.default_rng(seed), case.audited_rule()
+    target = audited.texts()
     examples = []
     for _ in range(EXAMPLES):
-        line = case.drawn(rng)
+        line = case.draw_round(rng)
         examples.append({**line, "tokens": case.answer(line)})
     _, accepted = exact_law(case)
     mutants = []
-    for mistake, line in told.items():
+    for mistake, line in rounds.items():
         wrong, _ = exact_law(case, mistake)
-        apart = None if wrong is None else total_variation(wrong, target)
+        error = None if wrong is None else total_variation(wrong, target)
         mutants.append(
-            {"name": mistake, "verdict": "NOT_LOSSLESS", "total_variation": apart, "example": line}
+            {"name": mistake, "verdict": "NOT_LOSSLESS", "total_variation": error, "example": line}
         )
     return {
         "rule": case.rule,
-        "drafting": "coupled" if case.rule == "coupled" else subject.drafted,
+        "drafting": "coupled" if case.rule == "coupled" else audited.drafted,
         "uniforms": NUMBERS[case.rule],
-        "target": [table.tolist() for table in case.target[: len(subject.target)]],
+        "target": [table.tolist() for table in case.target[: len(audited.target)]],
         "draft": [table.tolist() for table in case.draft],
         "text_law": target.tolist(),
         "accepted": accepted,
@@ -239,14 +242,14 @@ def _described(case: Case, told: Mapping[str, dict[str, Any]], seed: int) -> dic
 
 
 def exact_law(case: Case, mistake: str = "") -> tuple[FloatArray | None, float | None]:
-    """The law of texts, and the mean number of accepted tokens; None where it is not followed."""
+    """Return the law of texts and the mean number of accepted tokens; None if not enumerable."""
     if case.rule == "coupled":
         return _coupled_law(case, mistake)
-    subject = case.subject(mistake)
+    audited = case.audited_rule(mistake)
 
     def program(source: Any) -> tuple[tuple[int, ...], Any]:
-        tokens = subject.draft(1, source)
-        return tuple(tokens[0].tolist()), subject.play(tokens, source)[0]
+        tokens = audited.draft(1, source)
+        return tuple(tokens[0].tolist()), audited.play(tokens, source)[0]
 
     try:
         found = enumerate_distribution(program, MOST_PATHS, np.random.default_rng(0), repetitions=0)
@@ -256,13 +259,13 @@ def exact_law(case: Case, mistake: str = "") -> tuple[FloatArray | None, float |
     accepted = 0.0
     for (tokens, output), weight in found.weights.items():
         outputs[output] += weight  # type: ignore[assignment]
-        several = len(subject.target) > 1
-        accepted += weight * (len(output) - 1 if several else subject.accepted(tokens, output))
-    return subject.completed(outputs), accepted
+        several = len(audited.target) > 1
+        accepted += weight * (len(output) - 1 if several else audited.accepted(tokens, output))
+    return audited.completed(outputs), accepted
 
 
 def _coupled_law(case: Case, mistake: str) -> tuple[FloatArray, float]:
-    """Of two races with the same numbers: both end in i with 1 / sum max(p / p_i, q / q_i)."""
+    """Return the exact law of `coupled`: both races end in i with 1 / sum max(p / p_i, q / q_i)."""
     p, q = case.target[0], case.draft[0]
     both = 1.0 / np.maximum(p / p[:, None], q / q[:, None]).sum(axis=1)
     laws = {"": p, "the draft's own race": q}
@@ -271,5 +274,5 @@ def _coupled_law(case: Case, mistake: str) -> tuple[FloatArray, float]:
 
 def _laws(rng: np.random.Generator, size: int, length: int) -> FloatArray:
     shares = rng.dirichlet(np.ones(size), size**length)
-    whole = 1 + np.array([rng.multinomial(GRAIN - size, share) for share in shares])
-    return (whole / GRAIN).reshape((size,) * (length + 1))
+    numerators = 1 + np.array([rng.multinomial(DENOMINATOR - size, share) for share in shares])
+    return (numerators / DENOMINATOR).reshape((size,) * (length + 1))

@@ -1,4 +1,4 @@
-"""``otlp lab audit-engine``: whether an engine's verifier is lossless, its q that of its drafts."""
+"""``otlp lab audit-engine``: audit the verifier of an engine, and its draft probabilities."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import click
 
 from otlp.auditing import AuditSettings
 from otlp.cli import options
-from otlp.cli.judging import judge, judging_options, record, tell
+from otlp.cli.judging import judge, judging_options, print_report, record
 from otlp_lab.engines import ENGINES
 from otlp_lab.engines.random_models import audit_engine
 
-LONGEST = 8
-"""Tokens of a path that is audited."""
+MAX_LENGTH = 8
+"""Maximum number of tokens per audited path."""
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp lab audit-engine hugging-face
   otlp lab audit-engine hugging-face --length 3 --vocab-size 4
-  otlp lab audit-engine hugging-face-processors   texts with each logits processor: minutes
+  otlp lab audit-engine hugging-face-processors   with each logits processor, takes minutes
   otlp lab audit-engine sglang-chain --samples 2000
 """
 )
@@ -43,18 +43,18 @@ def command(
     json_path: Path | None,
     **judged: Any,
 ) -> None:
-    """Audit the verifier of ENGINE, where it is installed, and the drafts that it makes.
+    """Audit the verifier of an installed ENGINE, and its drafts.
 
-    The engine's own function verifies paths of random models; what it is told of its drafts is
-    tested, too; with -processors at the end of the name, logits processors are on. Exit status as
-    of otlp audit.
+    The engine's own function verifies paths of random models. The draft probabilities passed to the
+    function are also tested against the drafts. Names ending in -processors enable logits
+    processors. The exit status is that of otlp audit.
     """
-    if length > LONGEST:
+    if length > MAX_LENGTH:
         raise click.UsageError(
-            f"--length {length}: paths of at most {LONGEST} tokens can be audited"
+            f"--length must be at most {MAX_LENGTH}, got {length}: give a shorter path"
         )
 
-    report, beside = judge(
+    report, others = judge(
         lambda progress: audit_engine(
             ENGINES[engine],
             length,
@@ -67,6 +67,6 @@ def command(
     )
     content: dict[str, Any] = dict.fromkeys(("capture", "row", "scheme", "n"))
     content |= {"audited": engine, "report": record(report)}
-    for one in beside:
+    for one in others:
         content.setdefault(one.field, []).append(asdict(one))
-    tell(report, content, json_path, checked=beside)
+    print_report(report, content, json_path, checked=others)

@@ -1,4 +1,4 @@
-"""``otlp lab audit-server``: whether a running server's texts follow those of a baseline."""
+"""``otlp lab audit-server``: test whether a server's texts follow the law of a baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
-from otlp.cli.judging import false_alarm_option, judge, tell
+from otlp.cli.judging import false_alarm_option, judge, print_report
 from otlp.cli.output import fail
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import prompts_option
@@ -26,16 +26,16 @@ from otlp_lab.servers import Completion, Completions, Pair, ServerReport, audit_
 from otlp_lab.servers.pairs import Sampler
 
 FORMAT = "otlp audit --server 2"
-"""Of the journal."""
+"""Format name in the journal."""
 
 
 def _fields(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Any]:
-    """Fields of a request, each as name=value: the value as JSON, or else a string."""
+    """Parse fields of a request, each FIELD=VALUE; VALUE is JSON or else a string."""
     found = dict[str, Any]()
     for one in given:
         name, equals, value = one.partition("=")
         if not (name and equals):
-            raise click.BadParameter(f"{one!r} is no FIELD=VALUE, such as top_p=0.9")
+            raise click.BadParameter(f"must be FIELD=VALUE, such as top_p=0.9, got {one!r}")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -50,28 +50,28 @@ def _field_option(flag: str, help: str) -> options.Decorator:
     return made
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp lab audit-server http://127.0.0.1:8081 --baseline http://127.0.0.1:8080 --journal texts.jsonl
-  otlp lab audit-server http://127.0.0.1:8080 --toggle cache_prompt=false   its cache off and on
+  otlp lab audit-server http://127.0.0.1:8080 --toggle cache_prompt=false   prompt cache on and off
 """
 )
 @click.argument("server", metavar="URL")
-@click.option("--baseline", metavar="URL", help="The server that is right. [default: URL itself]")
-@_field_option("--toggle", "A field of requests to the baseline alone; repeatable.")
-@_field_option("--request", "A field of requests to both sides; repeatable.")
+@click.option("--baseline", metavar="URL", help="Reference server.  [default: the server itself]")
+@_field_option("--toggle", "Request field for the baseline only; repeatable.")
+@_field_option("--request", "Request field for both servers; repeatable.")
 @options.tokens_option(5)
-@click.option("--texts", type=click.IntRange(1), default=2000, help="Texts of a side, at most.")
-@click.option("--parallel", type=click.IntRange(1), default=1, help="Requests to a side at a time.")
+@click.option("--texts", type=click.IntRange(1), default=2000, help="Maximum texts per server.")
+@click.option("--parallel", type=click.IntRange(1), default=1, help="Parallel requests per server.")
 @click.option(
-    "--timeout", type=options.Positive(), default=60.0, help="Seconds that an answer may take."
+    "--timeout", type=options.Positive(), default=60.0, help="Timeout of a request, in seconds."
 )
-@click.option("--key-variable", help="The environment variable that holds the servers' key.")
+@click.option("--key-variable", help="Name of the environment variable with the API key.")
 @click.option(
     "--plant",
     type=click.FloatRange(0, 1),
-    help="A control: the share of the server's texts that an old one takes the place of.",
+    help="Control experiment: fraction of the server's texts replaced by the prompt's first text.",
 )
 @options.journal_option
 @options.limit_option(2)
@@ -94,20 +94,20 @@ def command(
     json_path: Path | None,
     false_alarm_rate: float,
     time_limit: float,
-    **asked: Any,
+    **settings: Any,
 ) -> None:
-    """Compare the texts of the server at URL with those of a baseline.
+    """Compare the distribution of texts of the server at URL with that of a baseline.
 
-    Both have OpenAI's interface. Texts are asked for in pairs until they are found to differ, or
-    --texts are there; requests go to these servers alone. Exit status 0: nothing was found wrong.
-    1: the texts differ. 2: it could not be judged.
+    Both servers must have OpenAI's interface. Texts are requested in pairs until a
+    difference is found or --texts is reached; requests go only to these servers. Exit status 0: no
+    difference was found. 1: the texts differ. 2: the servers could not be judged.
     """
-    sides, prompts = _asked(server, baseline, toggle, request, **asked)
-    said = [f"{side.address} {json.dumps(side.fields)}" for side in sides]
+    sides, prompts = _sides_and_prompts(server, baseline, toggle, request, **settings)
+    names = [f"{side.address} {json.dumps(side.fields)}" for side in sides]
     left: Sampler = sides[0]
     if plant is not None:
         left = planted(left, plant, np.random.default_rng(seed))
-        said[0] += f", {plant:g} of its texts replaced"
+        names[0] += f", {plant:g} of its texts replaced"
     compare = partial(
         audit_server,
         left,
@@ -115,7 +115,7 @@ def command(
         prompts,
         pairs=texts,
         parallel=parallel,
-        names=said,
+        names=names,
         seed=seed,
         false_alarm_rate=false_alarm_rate,
         time_limit=time_limit,
@@ -125,7 +125,7 @@ def command(
         if journal is None:
             return compare(progress=progress)
         journal.parent.mkdir(parents=True, exist_ok=True)
-        heading = {"format": FORMAT, "sides": said, "prompts": prompts}
+        heading = {"format": FORMAT, "sides": names, "prompts": prompts}
         with Journal(journal, heading) as kept:
             entries = [read_entry(one, journal) for one in kept.entries()]
             started = [side.started() for side in sides]
@@ -143,15 +143,15 @@ def command(
             span = " to ".join(dict.fromkeys((min(times), max(times)))) if times else ""
             return replace(report, kept=f"from the journal {journal}, of {span}" if times else "")
 
-    report = judge(work, math.inf)  # the limit is the audit's own
+    report = judge(work, math.inf)  # `audit_server` applies the time limit.
     content: dict[str, Any] = dict.fromkeys(("capture", "row", "scheme", "n"))
-    tell(report, {**content, "audited": server, "report": asdict(report)}, json_path)
+    print_report(report, {**content, "audited": server, "report": asdict(report)}, json_path)
     if report.stopped:
-        fail("not judged to the end: with --journal FILE the same command goes on from there")
+        fail("stopped before a result: use --journal FILE, and the same command resumes")
 
 
 class Entry(NamedTuple):
-    """A pair of texts, when it was kept, and when both servers had begun."""
+    """A pair of texts, the time of recording, and the start times of both servers."""
 
     pair: Pair
     time: str
@@ -159,12 +159,12 @@ class Entry(NamedTuple):
 
 
 def read_entry(entry: Mapping[str, Any], journal: Path) -> Entry:
-    """Read a line of the journal.
+    """Parse an entry of the journal.
 
     Raises
     ------
     JournalError
-        If its fields are not those of a pair.
+        If the entry is not a pair of texts.
     """
     try:
         mine, other = (Completion(**text) for text in entry["pair"])
@@ -175,7 +175,7 @@ def read_entry(entry: Mapping[str, Any], journal: Path) -> Entry:
     except (LookupError, TypeError, ValueError):
         pass
     raise JournalError(
-        f"{journal}: a line is no pair of texts: the file was changed; name another file"
+        f"{journal}: each line must be a pair of texts; the file was changed: give another file"
     )
 
 
@@ -186,30 +186,30 @@ def _check_same(
     started: Sequence[float | None],
     prompt: str,
 ) -> None:
-    """Ask each side once whether it is the server whose texts the journal holds.
+    """Send each server one request and check that the journal is from the same server.
 
     Raises
     ------
     JournalError
-        If it says that it is another, or began anew.
+        If model, fingerprint or start time of a server differ from the journal.
     """
     for side, before, then, now in zip(sides, last.pair, last.started, started, strict=True):
         answer = side(prompt)
-        told = {
+        fields = {
             "model": (before.model, answer.model),
             "system_fingerprint": (before.system_fingerprint, answer.system_fingerprint),
             "start": (then, now),
         }
-        for name, (there, here) in told.items():
-            if there != here and None not in (there, here):
+        for name, (stored, current) in fields.items():
+            if stored != current and None not in (stored, current):
                 raise JournalError(
-                    f"{journal}: its texts are of a server whose {name} was {there!r}, and "
-                    f"{side.address} says {here!r}: it was changed or started anew; name another "
-                    "file to judge it as it is"
+                    f"{journal}: {name} of the server must be {stored!r} as in the journal, and "
+                    f"{side.address} reports {current!r}: the server was changed or restarted; "
+                    "give another file to audit the current server"
                 )
 
 
-def _asked(
+def _sides_and_prompts(
     server: str,
     baseline: str | None,
     toggle: Mapping[str, Any],
@@ -222,35 +222,36 @@ def _asked(
     prompt_file: str | None,
     limit: int | None,
 ) -> tuple[list[Completions], list[str]]:
-    """The two sides, and the prompts that both are given.
+    """Return the two servers and the prompts.
 
     Raises
     ------
     InvalidInputError
-        If there is no baseline or no key, or a temperature at which texts have no law.
+        If the baseline or the key is missing, the temperature is not positive and finite, or a
+        prompt is a chat.
     """
     if baseline is None and not toggle:
         raise InvalidInputError(
-            "there is no baseline: add --baseline URL, which may be the same, or --toggle "
-            "FIELD=VALUE, such as cache_prompt=false, with which the same server is right"
+            "a baseline is needed: add --baseline URL (may be the same server), or --toggle "
+            "FIELD=VALUE, such as cache_prompt=false, to use the same server as its own baseline"
         )
     if not 0.0 < temperature < math.inf:
         raise InvalidInputError(
-            f"temperature is {temperature:g}: it must be above 0, where texts have a law"
+            f"temperature must be above 0 and finite, got {temperature:g}: texts must be random"
         )
     key = os.environ.get(key_variable or "", "")
     if key_variable is not None and not key:
-        raise InvalidInputError(f"the environment variable {key_variable} holds no key: export it")
+        raise InvalidInputError(f"environment variable {key_variable} must hold a key: export it")
     fields = {"max_tokens": tokens, "temperature": temperature, **request}
     sides = [
-        Completions(address, asked, timeout, key=key)
-        for address, asked in ((server, fields), (baseline or server, {**fields, **toggle}))
+        Completions(address, body, timeout, key=key)
+        for address, body in ((server, fields), (baseline or server, {**fields, **toggle}))
     ]
     read = read_prompts(prompt_file, limit)
     prompts = [one for one in read if isinstance(one, str)]
     if len(prompts) < len(read):
         raise InvalidInputError(
-            f"{prompt_file} holds chats, and completions go on with text: write each as "
-            "the model's template has it, as a string"
+            f"{prompt_file} must not contain chats, because completions continue text: write each "
+            "chat as a string in the format of the model's template"
         )
     return sides, prompts

@@ -1,4 +1,4 @@
-"""``otlp lab calibrate``: how likely candidates under shared noise are to be the target's draw."""
+"""``otlp lab calibrate``: calibrate the acceptance of candidates under shared noise."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from otlp.cli.options import ListOf
 from otlp.cli.output import console, progress, show, table, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.distribution import FloatArray
-from otlp_lab.calibrating import race, together
+from otlp_lab.calibrating import concatenate, race
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp lab calibrate                                the built-in capture
@@ -27,9 +27,9 @@ Examples:
 @capture_argument
 @options.rows_option(100)
 @click.option(
-    "--temperature", type=ListOf(float), default="0.3,0.6,1", help="Temperature of both models."
+    "--temperature", type=ListOf(float), default="0.3,0.6,1", help="Temperature of all models."
 )
-@click.option("--races", type=click.IntRange(1), default=4, help="On each row.")
+@click.option("--races", type=click.IntRange(1), default=4, help="Gumbel races per row.")
 @options.seed_option()
 @options.json_option("Write the calibration to a file.")
 def command(
@@ -40,11 +40,12 @@ def command(
     seed: int,
     json_path: Path | None,
 ) -> None:
-    """Fit the calibration of a pair of models on the rows of a CAPTURE.
+    """Fit the calibration of a pair of models on rows of a capture.
 
-    Draft and target race with the same noise.  The chance that the target draws one of the draft's
-    best candidates is (1 - u) softmax((log q + G) / sigma), sigma T being one number of the pair,
-    fitted by likelihood, and u how often it draws another token.
+    Draft and target run Gumbel races with the same noise.  The probability that the target draws a
+    given one of the draft's best candidates is modelled as (1 - u) softmax((log q + G) / sigma),
+    with Gumbel noise G.  sigma T, with the temperature T, is a constant of the pair, fitted by
+    maximum likelihood; u is the probability that the target draws another token.
     """
     chosen = ChosenRows.spread(capture, rows)
     names = chosen.capture.target_model, chosen.capture.draft_model
@@ -64,7 +65,7 @@ def command(
             ranks = (f"{chance:.3f}" for chance in found.ranks[:3])
             fitted = f"{own.scale:.3f}", f"{own.unknown:.3f}"
             made.add_row(f"{one:g}", str(found.winners.size), *fitted, *ranks)
-    calibration = together(every).calibration(*names)
+    calibration = concatenate(every).calibration(*names)
     if json_path:
         content = calibration.to_json().encode()
         write_whole(json_path, lambda path: path.write_bytes(content))

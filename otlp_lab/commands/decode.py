@@ -1,4 +1,4 @@
-"""``otlp lab decode``: what ``otlp lab tune`` found, decoded with."""
+"""``otlp lab decode``: decode with the setting from ``otlp lab tune``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from otlp.cli import options
 from otlp.cli.decode import decode, decoded_options, find_settings
 from otlp.cli.prompts import Models, model_options
 from otlp_lab.tuning import Tuned
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp lab tune && otlp lab decode
@@ -29,15 +30,15 @@ def command(
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
-    """Decode with SETTING, a file that otlp lab tune wrote for these models on this device.
+    """Decode with SETTING, a file of otlp lab tune for these models on this device.
 
-    Algorithm, shape and sampling are those of the file; the table is that of otlp decode.
+    The file contains algorithm, shape and sampling. The table is the same as in otlp decode.
     """
     tuned = Tuned.read(setting)
     tuned.check_models(models.target, models.draft)
     shape = max(tuned.paths, 1), max(tuned.length, 1)
     settings, _ = find_settings([tuned.algorithm], shape[:1], shape[1:], tuned.branching)
-    pair, prompts = models.ready(tuned.sampling)
+    pair, prompts = models.load(tuned.sampling)
     tuned.check_loaded(pair[1].model.device, pair[1].model.dtype)
     decode(
         pair,

@@ -1,4 +1,4 @@
-"""``otlp lab design``: which tree to draft for a pair of models and a budget of nodes."""
+"""``otlp lab design``: choose the draft tree for a pair of models and a budget of nodes."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from otlp_lab.design.text_renewal import WrittenText
 from otlp_lab.design.written_texts import captured_texts, long_texts
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp lab design                                   the trained pair, 8, 16 and 32 nodes
   otlp lab design --nodes 24 --temperature 0.3 --statistics pair.json
   otlp lab design --target my/model --draft my/small-model --device cuda --prompts prompts.txt
-  otlp lab design --draft-temperature 0.6,1         and how sharply the draft should sample
-  otlp lab design --draft-cost 0.05 --node-cost 0.002    by tokens a second
+  otlp lab design --draft-temperature 0.6,1         also choose the draft's temperature
+  otlp lab design --draft-cost 0.05 --node-cost 0.002    by tokens per second
   otlp capture mine.safetensors && otlp lab design mine.safetensors
 """
 )
 @capture_argument
 @model_options(limit=10)
 @click.option(
-    "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
+    "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Maximum nodes N per tree."
 )
 @options.temperature_option()
 @options.draft_temperature_option(ListOf(float))
@@ -61,12 +61,12 @@ Examples:
 @options.length_option(12)
 @options.seed_option()
 @click.option(
-    "--statistics", "kept", type=OutputFile(), help="Read them here, or gather and keep them here."
+    "--statistics", "kept", type=OutputFile(), help="File of statistics; written if it is missing."
 )
 @options.draft_cost_option()
 @options.node_cost_option()
 @options.json_option("Write the designs to a file.")
-@options.figure_option("Draw tokens a call over the budget, a line a family.")
+@options.figure_option("Plot tokens per call over the number of nodes, by family.")
 def command(
     capture: CaptureFile,
     models: Models,
@@ -82,17 +82,18 @@ def command(
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
-    """Choose the draft tree that gives most tokens a target call, or a second.
+    """Choose the draft tree with the most tokens per target call, or per second if costs are given.
 
-    The target writes text after each prompt, or has written the CAPTURE; what every way of drafting
-    would give follows from what both models say along it, by text renewal, without decoding. The
-    best of each family is shown, with its standard error over the texts; a star marks the choice.
-    Deterministic trees (top) are drafted along the text: they need the draft, not a CAPTURE.
+    Text renewal predicts the tokens per call of each tree without decoding, from the distributions
+    of both models along text that the target generates after each prompt, or along the capture
+    FILE. The best tree of each family is shown with its standard error over texts; * marks the
+    choice. Deterministic trees (top) are drafted along the text: they need the draft model, not a
+    capture.
     """
     check_slots(max(nodes))
     if capture.path is None and tokens <= length:
         raise InvalidInputError(
-            f"--tokens {tokens} is too short for paths of {length}: write more, or give --length"
+            f"--tokens must be more than --length = {length}, got {tokens}: change one of them"
         )
     costs = None
     if draft_cost is not None or node_cost is not None:
@@ -102,16 +103,16 @@ def command(
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     rows = None
     if capture.path is None:
-        capture.refuse_pairs("give one as FILE")
+        capture.refuse_pairs("give such a FILE")
     else:
         rows = capture.open()
     pair = (models.target, models.draft) if rows is None else (rows.target_model, rows.draft_model)
     stamp = "" if kept is None else _stamp(rows, models)
-    statistics = _known(kept, pair, Sampling(temperature), stamp)
+    statistics = _read_statistics(kept, pair, Sampling(temperature), stamp)
     if statistics is not None and drafted:
         raise InvalidInputError(
-            f"{kept} holds statistics already, at the draft's temperatures that they were gathered "
-            "for: leave --draft-temperature out, or name another file"
+            f"{kept} already contains statistics with fixed draft temperatures: leave out "
+            "--draft-temperature, or give another file"
         )
     if statistics is None:
         drafts = tuple(drafted) or (None,)
@@ -126,8 +127,8 @@ def command(
     most = max(one.nodes for one in statistics.candidates)
     if max(nodes) > most:
         warn(
-            f"the statistics hold no tree of more than {most:g} nodes, and --nodes asks for "
-            f"{max(nodes)}: a larger one may be better; name another file to gather for it"
+            f"the statistics contain trees of at most {most:g} nodes, and --nodes is {max(nodes)}: "
+            "a larger tree may be better; give another file to gather statistics for it"
         )
     content = {
         "target": statistics.target,
@@ -136,13 +137,13 @@ def command(
         "text_tokens": statistics.tokens,
         "temperature": statistics.sampling.temperature,
         "budgets": [
-            {"nodes": budget, "designs": [_said(one, costs, _chain(found)) for one in found]}
+            {"nodes": budget, "designs": [_record(one, costs, _chain(found)) for one in found]}
             for budget, found in zip(nodes, chosen, strict=True)
         ],
     }
     write_result(json_path, "design", content)
     pair_and_texts = (
-        f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
+        f"{statistics.target} / {statistics.draft}, {statistics.texts} texts, "
         f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}"
     )
     if figure_path:
@@ -151,19 +152,19 @@ def command(
     console.print(f"{pair_and_texts}\n")
     show(_table(nodes, chosen, costs))
     note(
-        "\n*: the choice. chain: the best single path; over it, with 95% intervals, paired by "
-        "texts. Tokens a target call, ± the standard error over the texts"
-        + ("; and in the time of one target call." if costs else ".")
+        "\n*: best. chain: best single path. over the chain: ratio with 95% interval, paired by "
+        "texts. Tokens per target call, ± standard error over texts"
+        + ("; tokens in the time of one target call." if costs else ".")
     )
     for budget, found in zip(nodes, chosen, strict=True):
         best = found[0]
         drawn = best.draft_temperature
-        sharper = "" if drawn is None else f", the draft at temperature {drawn:g}"
+        sharper = "" if drawn is None else f", draft temperature {drawn:g}"
         console.print(f"N = {budget}: {best}, {best.verification.name}{sharper}")
 
 
-def _said(one: Candidate, costs: CostCurve | None, chain: Candidate | None) -> dict[str, Any]:
-    """A design, for `write_result`."""
+def _record(one: Candidate, costs: CostCurve | None, chain: Candidate | None) -> dict[str, Any]:
+    """Return a design for `write_result`."""
     return {
         "over_chain": chain and one.over(chain).record(),
         "chain": one.is_chain,
@@ -181,27 +182,27 @@ def _said(one: Candidate, costs: CostCurve | None, chain: Candidate | None) -> d
 
 
 def _stamp(rows: Capture | None, models: Models) -> str:
-    """A fingerprint of what statistics are gathered from."""
+    """Return a fingerprint of the capture or the models."""
     if rows is not None:
         return str(CaptureRows(rows).heading()["fingerprint"])
     return " ".join(map(files_fingerprint, (models.target, models.draft)))
 
 
-def _known(
+def _read_statistics(
     kept: Path | None, pair: tuple[str, str], sampling: Sampling, stamp: str
 ) -> Statistics | None:
-    """Statistics that were kept, if they are of this pair and sampling; None if there are none."""
+    """Read stored statistics and check pair, sampling and fingerprint; None without a file."""
     if kept is None or not kept.exists():
         return None
     found = Statistics.read(kept)
     try:
         found.check_models(*pair, sampling)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{kept}: {error}, or name another file") from error
+        raise InvalidInputError(f"{kept}: {error}, or give another file") from error
     if found.models and found.models != stamp:
         raise InvalidInputError(
-            f"{kept}: the statistics are of other weights or rows than {' and '.join(pair)} have "
-            "now: name another file to gather them anew"
+            f"{kept}: the statistics must be of the current weights or rows of "
+            f"{' and '.join(pair)}, which have changed: give another file to gather new statistics"
         )
     return found
 
@@ -221,7 +222,7 @@ def _gather(
     if rows is not None:
         texts = _captured(rows, sampling.temperature, length)
     else:
-        pair, prompts = models.ready(sampling)
+        pair, prompts = models.load(sampling)
         texts, after = target_texts(pair, prompts, tokens, length, 1, seed)
 
         def begun(number: int) -> tuple[Model, IntArray]:
@@ -245,21 +246,21 @@ def _gather(
 
 def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenText]:
     if rows.synthetic or not rows.source.startswith(DECODED):
-        warn(f"the capture is of {rows.source!r:.60}: predictions hold for text the target wrote")
+        warn(f"predictions need text generated by the target, got a capture of {rows.source!r:.60}")
     elif rows.source == DECODED:
         warn(
-            "the capture does not say at which temperature its text was written: predictions hold "
-            f"if that was {temperature:g}"
+            "the temperature of the captured text is unknown: predictions hold if the temperature "
+            f"was {temperature:g}"
         )
     texts = list(captured_texts(rows, temperature))
     return long_texts(texts, length, 1, warn)
 
 
 def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Candidate]:
-    """The best of each family that fits, the very best first; the best single path is there."""
+    """Return the best design of each family, best first, and the best single path."""
     fitting = {one.family for one in statistics.candidates if one.nodes <= nodes}
     if not fitting:
-        design(statistics, nodes, costs=costs)  # says what fits
+        design(statistics, nodes, costs=costs)  # Raises with the smallest number of nodes.
     families = [name for name in FAMILIES if name in fitting]
     found = [design(statistics, nodes, costs=costs, families=[name]) for name in families]
     found.sort(key=lambda one: -worth(one, costs))
@@ -267,13 +268,13 @@ def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> lis
     return found if chain is None or chain in found else [*found, chain]
 
 
-def _drawn(one: Candidate) -> str:
+def _temperature_cell(one: Candidate) -> str:
     own = one.draft_temperature
     return "" if own is None else f"{own:g}"
 
 
 def _chain(found: Sequence[Candidate]) -> Candidate | None:
-    """The single path among designs."""
+    """Return the single path among designs, or None."""
     return next((one for one in found if one.is_chain), None)
 
 
@@ -285,9 +286,9 @@ def _table(
         *(["draft\nT"] if drafted else []),
         "nodes",
         "depth",
-        "tokens\na call",
+        "tokens\nper call",
         "over the\nchain",
-        *(["in its\ntime"] if costs else []),
+        *(["per call\ntime"] if costs else []),
     )
     made = table("family", "N", *heads, "verification")
     for budget, found in zip(nodes, chosen, strict=True):
@@ -296,7 +297,7 @@ def _table(
             made.add_row(
                 f"{'chain' if one.is_chain else one.family}{'' if rank else ' *'}",
                 str(budget),
-                *([_drawn(one)] if drafted else []),
+                *([_temperature_cell(one)] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
                 f"{one.efficiency:.2f}" + (f" ±{one.error:.2f}" if one.error else ""),

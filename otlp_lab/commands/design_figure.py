@@ -1,4 +1,4 @@
-"""The figure of ``otlp lab design``: tokens a target call over the budget of nodes."""
+"""The figure of ``otlp lab design``: tokens per target call over the number of nodes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from otlp.studies.style import NAMES, PRINT, look
 from otlp_lab.design import Candidate
 
 WIDTH = 4.6
-"""Inches."""
+"""Width in inches."""
 
 
 def draw_designs(path: Path, designs: Mapping[int, Sequence[Candidate]], title: str) -> None:
-    """Draw tokens a target call over the budget, a line a family.
+    """Draw tokens per target call over the number of nodes, one line per family.
 
     Parameters
     ----------
     path : Path
     designs : mapping of int to sequence of Candidate
-        The best candidate of each family, by budget.  Bars are standard errors over the texts.
+        Best candidate of each family by number of nodes.  Bars are standard errors over texts.
     title : str
 
     Raises
@@ -49,7 +49,7 @@ def draw_designs(path: Path, designs: Mapping[int, Sequence[Candidate]], title: 
             )
         axes.set_xscale("log", base=2)
         axes.set_xticks(list(designs), [str(budget) for budget in designs])
-        axes.set_xlabel("N, drafted nodes a round")
-        axes.set_ylabel("tokens a target call")
+        axes.set_xlabel("N, draft nodes per round")
+        axes.set_ylabel("tokens per target call")
         canvas.legend(loc="outside lower center", ncols=3)
         canvas.suptitle(fill(clean(title), 64), fontsize="medium")

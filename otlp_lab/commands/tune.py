@@ -1,4 +1,4 @@
-"""``otlp lab tune``: the setting that decodes most tokens a second, predicted and then timed."""
+"""``otlp lab tune``: predict and time settings, and choose the most tokens per second."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from otlp_lab.tuning.tuned import Tuned
 
 
 class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A prefix tree such as 3-2-1, the children of each token by depth."""
+    """A prefix tree such as 3-2-1: number of children per token at each depth."""
 
     name = "tree"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Convert depth by depth, and refuse a tree that is too large."""
+        """Convert to a tuple; fail for invalid and too large trees."""
         if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", value, re.ASCII):
-            self.fail(f"{value!r} is no tree: give children by depth, such as 3-2-1", param, ctx)
+            self.fail(f"tree must be children by depth, such as 3-2-1, got {value!r}", param, ctx)
         branching = tuple(map(int, value.split("-")))
         try:
             prefix_tree(branching)
@@ -49,14 +49,14 @@ class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return branching
 
 
-@click.command(
+@options.grouped_command(
     epilog="""\b
 Examples:
   otlp lab tune                                     the trained pair, on this device
   otlp lab tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
   otlp lab tune --paths 1,2,4,8 --length 1,2,4,8 --check 20
   otlp lab tune --trees 2-2-1,4-2-1-1 --draft-temperature 0.8,1,1.2
-  otlp lab tune smollm2 lookup --prompts humaneval:0-9        every draft of otlp decode is taken
+  otlp lab tune smollm2 lookup --prompts humaneval:0-9        any draft of otlp decode
 """
 )
 @click.argument("target", default=TRAINED_PAIR[0])
@@ -68,23 +68,23 @@ Examples:
     "--trees",
     type=ListOf(TreeName()),
     default="2-2,2-2-1,3-2-1-1",
-    help="Prefix trees, by the children of each token at each depth.",
+    help="Prefix trees, as numbers of children per token at each depth.",
 )
 @options.temperature_option()
 @options.draft_temperature_option(ListOf(float))
 @options.sampling_options
 @click.option(
-    "--text", type=click.IntRange(2), default=96, help="Tokens of each text that values settings."
+    "--text", type=click.IntRange(2), default=96, help="Tokens per text used for predictions."
 )
 @options.tokens_option(96)
-@click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
+@click.option("--check", type=click.IntRange(0), default=3, help="Number of best settings to time.")
 @click.option("--compile/--no-compile", "compiled", default=True, help="Compile the loop's steps.")
 @click.option(
-    "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="What times are read from."
+    "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="Clock of the measured times."
 )
 @options.seed_option()
-@click.option("--config", type=OutputFile(), default="tuned.json", help="Write the winner here.")
-@options.json_option("Write all that was found.")
+@click.option("--config", type=OutputFile(), default="tuned.json", help="File for the winner.")
+@options.json_option("Write all results to a file.")
 def command(
     models: Models,
     paths: tuple[int, ...],
@@ -104,15 +104,16 @@ def command(
     config: Path,
     json_path: Path | None,
 ) -> None:
-    """Find the setting that decodes most tokens a second for TARGET with DRAFT.
+    """Find the setting with the most tokens per second for TARGET with DRAFT.
 
-    The target writes text after each prompt, and text renewal says how many tokens a call each
-    setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
-    prediction, which is kept, as is the best that was tried before; the best are then timed beside
-    plain decoding on the same prompts, and the winner is written to a file that otlp lab decode and
-    generate read. Until something is timed a new file holds the setting of fewest tokens.
-    Every setting keeps the target's distribution. With a draft that is no network (ngram, lookup,
-    mixtures) rounds are those of otlp decode, and nothing is compiled.
+    The target generates text after each prompt, and text renewal predicts the tokens per call of
+    each setting on this text. A few settings are timed to measure the cost of a round. The best
+    predicted settings are then timed next to plain decoding on the same prompts.
+
+    The best setting timed so far is in the file --config, which otlp lab decode and generate read;
+    a new file first contains the setting with the fewest draft tokens. Every setting keeps the
+    target's distribution. If the draft is not a network (ngram, lookup, mixtures), the rounds are
+    those of otlp decode, and nothing is compiled.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p, sampling_min_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
@@ -122,13 +123,13 @@ def command(
     longest = max(one.length for one in settings)
     if text <= longest:
         raise InvalidInputError(
-            f"--text is {text} and the longest path {longest}: write texts longer than that"
+            f"--text must be more than the longest path, {longest}, got {text}: use longer texts"
         )
     how = {"compiled": compiled, "clock": clock, "seed": seed}
-    pair, prompts = models.ready(sampling)
+    pair, prompts = models.load(sampling)
     bench = _bench(models, pair, prompts, sampling, tokens, **how)
     content = {
-        **models.said(),
+        **models.record(),
         "temperature": temperature,
         "draft_temperature": draft_temperature,
         "sampling_top_k": sampling_top_k,
@@ -145,26 +146,26 @@ def command(
 
     names, best = (models.target, models.draft), 0.0
 
-    def tried(one: LoopSetting, seconds: float, rate: float) -> None:
+    def report_trial(one: LoopSetting, seconds: float, rate: float) -> None:
         nonlocal best
-        if rate > best:  # whoever stops now has this
+        if rate > best:  # Write now, so that an interrupted run has a result.
             best = rate
             write(tuned_by(names, bench, one, rate))
         warn(
-            f"{one}: {1e3 * seconds:.1f} ms a round, some {rate:.0f} tokens a second"
-            + (f"; kept in {config}" if rate == best else "")
+            f"{one}: {1e3 * seconds:.1f} ms per round, about {rate:.0f} tokens per second"
+            + (f"; written to {config}" if rate == best else "")
         )
 
-    if not config.exists():  # what an earlier run has timed is better than what none has
+    if not config.exists():  # Keep the timed setting of an earlier run.
         first = min(settings, key=lambda one: (one.nodes, one.draft_temperature is not None))
         write(tuned_by(names, bench, first))
-        warn(f"{first}: kept in {config} until something is timed")
+        warn(f"{first}: written to {config} until a setting is timed")
     texts, begun = target_texts(pair, prompts, text, longest, 2, seed)
     written = TunedTexts.of(pair[0], sampling, begun, texts, drafted)
-    result = _predicted(names, written, bench, settings, check, tried)
+    result = _predict(names, written, bench, settings, check, report_trial)
     keep(result)
     if check:
-        warn(f"predicted best, kept in {config}: {result.winner.setting}; the best are timed now")
+        warn(f"predicted best, written to {config}: {result.winner.setting}; timing the best")
         with progress("timing", 0) as step:
             timed = bench.race(fastest(result.found, check), progress=step)
         result = replace(result, timed=timed)
@@ -185,7 +186,7 @@ def _bench(
     tokens: int,
     **how: Any,
 ) -> Bench:
-    """The loops that are timed; a model that they do not take is refused."""
+    """Make the loops to time; raise for unsupported models and clocks."""
     from otlp.device import Llama
 
     draft, target = pair
@@ -195,26 +196,26 @@ def _bench(
         loops = Llama(target.model), Llama(network.model, shares)
     elif how["clock"] != "wall":
         raise InvalidInputError(
-            f"the draft {models.draft!r:.60} is no network: its rounds are timed by the wall clock "
-            f"alone, leave --clock {how['clock']} out"
+            f"--clock must be wall for a draft that is not a network, such as "
+            f"{models.draft!r:.60}; got {how['clock']}"
         )
     return Bench(*loops, sampling, prompts, tokens, ends=target.ends, **how)
 
 
-def _predicted(
+def _predict(
     names: tuple[str, str],
     texts: TunedTexts,
     bench: Bench,
     settings: Sequence[LoopSetting],
     check: int,
-    tried: Callable[[LoopSetting, float, float], None],
+    report_trial: Callable[[LoopSetting, float, float], None],
 ) -> TuningResult:
-    """Predict, by costs that are measured; say what the likeliest tree would give."""
-    with progress("tokens a call", 0) as step:
+    """Predict rates from measured costs, and the gain of target-only on the most likely tree."""
+    with progress("tokens per call", 0) as step:
         found, costs = predict(
             texts.by_temperature,
             settings,
-            lambda gains: measure_costs(bench, settings, gains, step, tried),
+            lambda gains: measure_costs(bench, settings, gains, step, report_trial),
             keep=check,
             progress=step,
         )

@@ -1,4 +1,4 @@
-"""What ``otlp lab tune`` found, and how it is shown."""
+"""The result of ``otlp lab tune``, with its table and JSON."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from otlp_lab.tuning.tuned import Tuned
 
 
 def fastest(found: Sequence[Prediction], most: int) -> list[LoopSetting]:
-    """So many of the best settings that draft, by prediction."""
+    """Return the `most` best predicted settings that draft."""
     return [one.setting for one in found if one.setting != PLAIN][:most]
 
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What was predicted and timed for a target and a draft, by their names."""
+    """Predictions and times for a target and a draft."""
 
     names: tuple[str, str]
     bench: Bench
@@ -36,30 +36,30 @@ class TuningResult:
     target_only: Estimate
 
     @property
-    def ways(self) -> dict[str, Timed]:
-        """What was timed, by setting."""
+    def times(self) -> dict[str, Timed]:
+        """Measured times by setting."""
         return {} if self.timed is None else self.timed.ways
 
     def rate(self, setting: LoopSetting) -> Estimate | None:
-        """Tokens a second by the clock, where it was timed."""
-        way = self.ways.get(str(setting))
-        return None if way is None else way.rate(self.bench.clock)
+        """Return the measured tokens per second of a setting; None if not timed."""
+        timed = self.times.get(str(setting))
+        return None if timed is None else timed.rate(self.bench.clock)
 
     @property
     def known(self) -> list[tuple[Prediction, float]]:
-        """What was timed, and its tokens a second by the clock."""
+        """Timed predictions, with measured tokens per second."""
         rates = ((one, self.rate(one.setting)) for one in self.found)
         return [(one, rate.mean) for one, rate in rates if rate is not None]
 
     @property
     def winner(self) -> Prediction:
-        """The fastest by the clock; without one, by prediction."""
+        """The fastest timed setting; if none is timed, the fastest predicted setting."""
         predicted = [(one, one.tokens_per_second.mean) for one in self.found]
         return max(self.known or predicted, key=lambda one: one[1])[0]
 
     @property
     def title(self) -> str:
-        """What was tuned."""
+        """Models, device and number of texts."""
         texts = max(one.texts for one in self.found)
         return (
             f"{self.names[0]} / {self.names[1]} on {self.bench.target.model.device}, {texts} texts"
@@ -67,18 +67,18 @@ class TuningResult:
 
     @property
     def tuned(self) -> Tuned:
-        """The winner for whoever decodes."""
+        """The winner, for decoding."""
         one, measured = self.winner, self.rate(self.winner.setting)
         rates = one.tokens_per_second.mean, None if measured is None else measured.mean
         return tuned_by(self.names, self.bench, one.setting, *rates)
 
     def table(self) -> Table:
-        """A line a setting, the best first; the winner has a star."""
+        """Return a table with one line per setting, best first; * marks the winner."""
         numbers = ("tokens/call", "predicted/s", "measured/s", "speed-up", "texts")
         made = table("setting", "shape", "draft T", *numbers)
-        plain = self.ways.get(str(PLAIN))
+        plain = self.times.get(str(PLAIN))
         for one in self.found:
-            way, drafted = self.ways.get(str(one.setting)), one.setting.draft_temperature
+            timed, drafted = self.times.get(str(one.setting)), one.setting.draft_temperature
             clock = self.bench.clock
             made.add_row(
                 f"{one.setting.algorithm}{' *' if one == self.winner else ''}",
@@ -86,44 +86,44 @@ class TuningResult:
                 "" if drafted is None else f"{drafted:g}",
                 str(one.tokens_per_call),
                 one.tokens_per_second.show(1),
-                way.rate(clock).show(1) if way else "",
-                str(way.speed_up(plain, clock)) if way and plain else "",
+                timed.rate(clock).show(1) if timed else "",
+                str(timed.speed_up(plain, clock)) if timed and plain else "",
                 str(one.texts),
             )
         return made
 
     def lines(self) -> list[str]:
-        """What is to be known of the times, and of what the loop does not run."""
+        """Return notes on the times, and on target-only, which the loop does not run."""
         gain, best = self.target_only, fastest(self.found, 1)[0]
-        said = [
-            "tokens a call of target-only on the likeliest tree of as many tokens, over "
+        notes = [
+            "tokens per call of target-only on the most likely tree of the same size, relative to "
             f"{best}: {100 * gain.mean - 100:+.1f}% ±{50 * (gain.high - gain.low):.1f}"
         ]
-        said += [
+        notes += [
             f"{setting} was timed with steps that could not be compiled: {', '.join(steps)}"
             for setting, steps in self.bench.uncompiled.items()
         ]
         if self.timed is None:
-            return [*said, "nothing was timed: the figures are predictions"]
+            return [*notes, "no setting was timed: the numbers are predictions"]
         clock = self.bench.clock
-        said.append(f"{clock} time; the baseline after over before: {self.timed.drift(clock)}")
-        for name, way in self.ways.items():
-            shares = ", ".join(f"{part} {share:.1%}" for part, share in way.shares.items())
-            said.append(f"{name}: {shares or 'parts not known'}; first {way.first_seconds:.1f} s")
+        notes.append(f"{clock} time; baseline after/before: {self.timed.drift(clock)}")
+        for name, one in self.times.items():
+            shares = ", ".join(f"{part} {share:.1%}" for part, share in one.shares.items())
+            notes.append(f"{name}: {shares or 'parts unknown'}; first {one.first_seconds:.1f} s")
         close = self.agreement
-        said.append(
+        notes.append(
             f"predicted and measured, {close['settings']} settings: rank correlation "
             f"{close['rank_correlation']:.2f}, mean error {close['mean_error']:.1%}"
         )
-        return said
+        return notes
 
     @property
     def agreement(self) -> dict[str, Any]:
-        """How near predictions are to what was timed."""
+        """Agreement of predicted and measured rates."""
         return agreement([(one.tokens_per_second.mean, rate) for one, rate in self.known])
 
     def record(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """Return the result as JSON-compatible values."""
         clock, timed = self.bench.clock, self.timed
         return {
             "clock": clock,
@@ -145,7 +145,7 @@ class TuningResult:
             ],
             "uncompiled": self.bench.uncompiled,
             "target_only": self.target_only.record(),
-            "timed": [{"name": name, **way.record(clock)} for name, way in self.ways.items()],
+            "timed": [{"name": name, **one.record(clock)} for name, one in self.times.items()],
             "drift": None if timed is None else timed.drift(clock).record(),
             "agreement": None if timed is None else self.agreement,
         }
@@ -158,7 +158,7 @@ def tuned_by(
     predicted: float | None = None,
     measured: float | None = None,
 ) -> Tuned:
-    """A setting for whoever decodes: names of target and draft, tokens a second."""
+    """Return a setting for decoding, with the names of target and draft and the rates."""
     return Tuned(
         *names,
         str(bench.target.model.device),

@@ -1,4 +1,4 @@
-"""Which tree to draft: gather statistics from text that the target wrote, then `design`."""
+"""Choice of the draft tree: gather statistics on text decoded from the target, then `design`."""
 
 from otlp_lab.design.best_design import CostCurve, design
 from otlp_lab.design.gathering import gather_statistics

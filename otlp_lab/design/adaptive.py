@@ -1,4 +1,4 @@
-"""Depth and branching that follow the draft's confidence."""
+"""Draftings whose depth or branching adapts to the draft's confidence."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from otlp.distribution import FloatArray
 
 @dataclass(frozen=True)
 class AdaptiveDepth(ShapeRule[tuple[int, float]]):
-    """K i.i.d. paths; each goes on while it is worth a threshold.
+    """K i.i.d. paths; each is extended while its worth is at least a threshold.
 
-    What a path is worth is the probability that the draft gives its tokens, which is what EAGLE-2
-    takes for the chance that they are accepted.  The state is the path's length and its worth.
+    The worth of a path is the draft's probability of its tokens, which EAGLE-2 uses as an estimate
+    of their acceptance.  The state is the length and the worth of the path.
     """
 
     paths: int
@@ -28,32 +28,33 @@ class AdaptiveDepth(ShapeRule[tuple[int, float]]):
         return self.most
 
     def root(self) -> tuple[int, float]:
-        """No token, worth 1."""
+        """Return the state of the empty path, with worth 1."""
         return 0, 1.0
 
     def children(self, state: tuple[int, float], q: FloatArray) -> Children:
-        """K at the root, then one each."""
+        """Return K children at the root, and one child at other slots."""
         return Children(drawn=1 if state[0] else self.paths)
 
     def below(
         self, state: tuple[int, float], q: FloatArray, place: int, token: int
     ) -> tuple[int, float] | None:
-        """One longer, and worth less."""
+        """Return the state of the extended path; None if it ends."""
         length, worth = state[0] + 1, state[1] * float(q[token])
         return (length, worth) if length < self.most and worth >= self.threshold else None
 
     def ends(self, state: tuple[int, float], q: FloatArray, place: int) -> bool:
-        """At the greatest length."""
+        """Return whether the child has the maximum length."""
         return state[0] + 1 == self.most
 
 
 @dataclass(frozen=True)
 class AdaptiveBranching(ShapeRule[tuple[int, int]]):
-    """A budget of nodes that each slot splits among as many children as the draft is unsure.
+    """Budget of nodes that each slot splits among children; uncertain drafts get more children.
 
-    A slot has the fewest i.i.d. children that hold `coverage` of the draft's distribution on
-    average, sum q (1 - (1 - q)^k), as far as its budget goes; what is left is split evenly among
-    them.  The state is the budget below the slot, and the depths left.
+    A slot has the smallest number k of i.i.d. children that cover at least `coverage` of the
+    draft's distribution on average, sum q (1 - (1 - q)^k), within its budget.  The rest of the
+    budget is split evenly among the children.  The state is the budget below the slot and the
+    number of remaining levels.
     """
 
     nodes: int
@@ -66,11 +67,11 @@ class AdaptiveBranching(ShapeRule[tuple[int, int]]):
         return min(self.most, self.nodes)
 
     def root(self) -> tuple[int, int] | None:
-        """The whole budget; with none nothing is drafted."""
+        """Return the whole budget; None if it is 0."""
         return (self.nodes, self.most) if self.nodes else None
 
     def children(self, state: tuple[int, int], q: FloatArray) -> Children:
-        """The fewest that cover enough: O(V log N)."""
+        """Return the smallest sufficient number of children; O(V log N)."""
         few, many = 1, state[0]
         drafted = q[q > 0.0]
         while few < many:
@@ -84,27 +85,27 @@ class AdaptiveBranching(ShapeRule[tuple[int, int]]):
     def below(
         self, state: tuple[int, int], q: FloatArray, place: int, token: int
     ) -> tuple[int, int] | None:
-        """An even part of the rest, the first children one more where it does not divide."""
+        """Return an even share of the rest; the first children get one node more if needed."""
         count = self.children(state, q).drawn
         share, more = divmod(state[0] - count, count)
         budget, depths = share + (place < more), state[1] - 1
         return (budget, depths) if budget and depths else None
 
     def ends(self, state: tuple[int, int], q: FloatArray, place: int) -> bool:
-        """With no budget, or no depth left."""
+        """Return whether the child has no budget or no level left."""
         return self.below(state, q, place, 0) is None
 
 
 def adaptive_depth(paths: int, length: int, threshold: float) -> RuledDrafting:
-    """Draft K i.i.d. paths of at most L tokens, each only while it is worth a threshold.
+    """Draft K i.i.d. paths of at most L tokens, which end below a probability threshold.
 
     Parameters
     ----------
     paths, length : int
-        K and L.
+        Number of paths K and maximum path length L.
     threshold : float
-        A path ends with the token that makes the draft's probability of it less than this, in
-        [0, 1]; 0 drafts whole paths.
+        Threshold in [0, 1].  A path ends with the token at which the draft's probability of the
+        path falls below the threshold; with 0 all paths have length L.
 
     Raises
     ------
@@ -132,17 +133,17 @@ def adaptive_depth(paths: int, length: int, threshold: float) -> RuledDrafting:
 
 
 def adaptive_branching(nodes: int, length: int, coverage: float = 0.5) -> RuledDrafting:
-    """Draft a tree of at most N nodes that is wide where the draft is unsure, and deep elsewhere.
+    """Draft a tree of at most N nodes, wide where the draft is uncertain and deep elsewhere.
 
     Parameters
     ----------
     nodes : int
-        The budget N of drafted tokens, repeated ones included; with 0 nothing is drafted.
+        Budget N of drafted tokens, including repeated tokens; with 0 nothing is drafted.
     length : int
         Length L of the longest path.
     coverage : float
-        How much of the draft's distribution the children of a node must hold on average, in
-        [0, 1].
+        Share of the draft's distribution in [0, 1] that the children of a node must cover on
+        average.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which tree to draft: the candidate that gives most tokens a target call, or a second."""
+"""Choice of the candidate with the most tokens per target call, or per second."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from otlp_lab.design.statistics import FAMILIES, Candidate, Statistics
 
 @dataclass(frozen=True)
 class CostCurve:
-    """What the models' calls take.
+    """Seconds of model calls.
 
     Parameters
     ----------
     target_seconds : sequence of float
-        Of a target call on a tree of 0, 1, 2, ... drafted nodes, each greater than 0.
+        Seconds of a target call on a tree of 0, 1, 2, ... drafted nodes, each greater than 0.
     draft_seconds : float
-        Of a draft call: one for each level of the tree.
+        Seconds of a draft call; there is one draft call per level of the tree.
 
     Raises
     ------
     InvalidInputError
-        If an entry is missing (None or NaN), not positive, or there is none but that of 0 nodes.
+        If an entry is missing (None or NaN) or not positive, or there are fewer than two entries.
 
     Examples
     --------
@@ -45,23 +45,23 @@ class CostCurve:
             entries = ()
         if len(entries) < 2:
             raise InvalidInputError(
-                f"target_seconds is {self.target_seconds!r:.60}: give the seconds of a target call "
-                "for 0, 1, ... nodes"
+                "target_seconds must be the seconds of a target call for 0, 1, ... nodes, got "
+                f"{self.target_seconds!r:.60}"
             )
         for nodes, seconds in enumerate(entries):
-            what = f"target_seconds[{nodes}], of a target call on {nodes} nodes,"
-            if number(seconds, what, 0.0) == 0.0:
-                raise InvalidInputError(f"{what} is 0: it must be greater")
+            name = f"target_seconds[{nodes}]"
+            if number(seconds, name, 0.0) == 0.0:
+                raise InvalidInputError(f"{name} must be greater than 0, got 0")
         object.__setattr__(self, "target_seconds", tuple(map(float, entries)))
         object.__setattr__(self, "draft_seconds", number(self.draft_seconds, "draft_seconds", 0.0))
 
     @property
     def nodes(self) -> int:
-        """The most nodes that it knows the cost of."""
+        """Largest number of nodes with a known cost."""
         return len(self.target_seconds) - 1
 
     def tokens_per_second(self, one: Candidate) -> float:
-        """Tokens a second, if a round is one target call, and a draft call for each level."""
+        """Return tokens per second if a round has a target call and a draft call per level."""
         at = np.arange(len(self.target_seconds))
         seconds = float(np.interp(one.nodes, at, self.target_seconds))
         return one.efficiency / (seconds + one.depth * self.draft_seconds)
@@ -74,36 +74,35 @@ def design(
     costs: CostCurve | None = None,
     families: Iterable[str] = tuple(FAMILIES),
 ) -> Candidate:
-    """Choose the drafting that gives most.
+    """Choose the best drafting for a budget of nodes or a cost curve.
 
     Parameters
     ----------
     statistics : Statistics
     nodes : int, optional
-        Budget N of drafted tokens a round; with a cost curve it may be left out.
+        Budget N of drafted tokens per round; may be omitted with a cost curve.
     costs : CostCurve, optional
-        Choose by tokens a second, rather than by tokens a target call.
+        If given, maximise tokens per second instead of tokens per target call.
     families : list, tuple or set of str
-        Which of `FAMILIES` may be chosen.  All but ``"adaptive-depth"`` draft at most N tokens in
-        every round; that does so on average.
+        Allowed families of `FAMILIES`.  All families draft at most N tokens in every round, except
+        ``"adaptive-depth"``, which drafts at most N on average.
 
     Returns
     -------
     Candidate
-        What to draft, and what that is predicted to give; of equally good ones that with fewer
-        nodes.
+        The drafting and its predicted efficiency.  Ties are broken by fewer nodes.
 
     Raises
     ------
     InvalidInputError
-        If there is no budget, it is less than 1 or less than every candidate, or a family is
-        unknown.
+        If there is neither a budget nor a cost curve, the budget is less than 1 or than every
+        candidate, or a family is unknown.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp_lab.design import WrittenText, CostCurve, design, gather_statistics
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # the draft equals the target
     >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
     >>> from otlp.decode import Sampling
     >>> statistics = gather_statistics(
@@ -117,28 +116,28 @@ def design(
     """
     is_a(statistics, Statistics, "statistics")
     if nodes is None and costs is None:
-        raise InvalidInputError("there is no budget: give nodes, or costs")
+        raise InvalidInputError("nodes and costs must not both be None: give a budget or costs")
     if costs is not None:
         is_a(costs, CostCurve, "costs")
     most = np.inf if nodes is None else whole_number(nodes, "the number of nodes N")
     most = min(most, np.inf if costs is None else costs.nodes)
-    fitting = _fitting(statistics, _known(families), most)
+    fitting = _fitting(statistics, _checked_families(families), most)
     return max(fitting, key=lambda one: (worth(one, costs), -one.nodes))
 
 
 def best_chain(
     statistics: Statistics, nodes: int, costs: CostCurve | None = None
 ) -> Candidate | None:
-    """Choose the best single path of at most `nodes` tokens; None if there is none."""
+    """Choose the best single path of at most `nodes` tokens; None if there is no such path."""
     chains = [one for one in statistics.candidates if one.is_chain]
     fitting = [one for one in chains if one.nodes <= nodes]
     return max(fitting, key=lambda one: (worth(one, costs), -one.nodes), default=None)
 
 
 def worth(one: Candidate, costs: CostCurve | None) -> float:
-    """Tokens a target call, or with costs a second, to nine digits.
+    """Return tokens per target call, or per second with `costs`, rounded to nine digits.
 
-    Paths are a tree, too: the same rule in other arithmetic is not better.
+    Rounding makes paths and the equal tree a tie despite different rounding errors.
     """
     rate = one.efficiency if costs is None else costs.tokens_per_second(one)
     return float(f"{rate:.9g}")
@@ -157,10 +156,10 @@ def _fitting(statistics: Statistics, families: Sequence[str], most: float) -> li
     return fitting
 
 
-def _known(families: Iterable[str]) -> Sequence[str]:
-    wanted = [families] if isinstance(families, str) else families
-    wanted = list(wanted) if isinstance(wanted, (list, tuple, set, dict)) else []
-    odd = [name for name in wanted if not isinstance(name, str) or name not in FAMILIES]
-    if odd or not wanted:
-        raise InvalidInputError(f"families is {families!r:.60}: choose from {', '.join(FAMILIES)}")
-    return wanted
+def _checked_families(families: Iterable[str]) -> Sequence[str]:
+    names = [families] if isinstance(families, str) else families
+    names = list(names) if isinstance(names, (list, tuple, set, dict)) else []
+    known = ", ".join(FAMILIES)
+    if not names or any(not isinstance(name, str) or name not in FAMILIES for name in names):
+        raise InvalidInputError(f"families must be some of {known}; got {families!r:.60}")
+    return names

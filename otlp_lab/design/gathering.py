@@ -1,4 +1,4 @@
-"""Gather acceptance statistics: what each drafting would give on texts that the target wrote."""
+"""Gathering of acceptance statistics of draftings on texts decoded from the target."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from otlp_lab.design.text_renewal import Renewal, WrittenText, without_undrafted
 from otlp_lab.design.top_trees import top_tree_renewal
 
 PATHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-"""Numbers of paths that are tried."""
+"""Numbers of paths of candidates."""
 THRESHOLDS = (0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002)
-"""Of the paths' adaptive depth."""
+"""Thresholds of adaptive depth."""
 COVERAGES = (0.5, 0.85)
-"""Of adaptive branching."""
+"""Coverages of adaptive branching."""
 AHEAD = (1.0, 1.3)
-"""See `best_mixed_shape`."""
+"""Values of `ahead` of `best_mixed_shape`."""
 TRUNKS, BELOW = (1, 2, 3), (2, 3, 4, 6, 8)
-"""Tokens before delayed paths branch, and into how many."""
+"""Trunk lengths and numbers of paths of delayed paths."""
 MOST_TRIES = 16
-"""Siblings of a tree whose siblings are drawn without replacement."""
-STAND_INS = 32
-"""Paths that are imitated from each place, for the mean number of drafted nodes."""
+"""Maximum number of siblings drawn without replacement."""
+SIMULATED_PATHS = 32
+"""Number of simulated paths per position, for the mean number of drafted nodes."""
 
 
 def passes(budgets: Sequence[int], temperatures: int = 1, top: bool = True) -> int:
-    """How often `gather_statistics` calls `progress`."""
+    """Return the number of `progress` calls of `gather_statistics`."""
     trees = 3 + len(AHEAD) + len(COVERAGES)
     most = max(budgets)
     paths = sum(k <= most for k in PATHS) + len(list(_delays(most)))
@@ -69,27 +69,27 @@ def gather_statistics(
     begun: Callable[[int], tuple[Model, IntArray]] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Statistics:
-    """Predict what draftings give from texts that the target wrote.
+    """Predict the efficiency of draftings from texts decoded from the target.
 
     Parameters
     ----------
     texts : sequence of WrittenText
-        With the distributions that `sampling` gives; some twenty of a hundred tokens will do.
+        Texts with the distributions under `sampling`; about twenty texts of a hundred tokens
+        suffice.
     draft, target : str
         Names of the models.
     sampling : Sampling
     budgets : sequence of int
-        Numbers of nodes to find trees for; paths are tried up to the greatest.
+        Node budgets of trees; paths are evaluated up to the largest budget.
     length : int
-        Longest path.
+        Maximum path length.
     draft_temperatures : sequence of float or None
-        At which the draft may sample; None is the sampling's own.
+        Temperatures of the draft; None is the temperature of `sampling`.
     begun : callable, optional
-        From the number of a text to the draft model at its beginning, and the text's token ids.
-        Deterministic trees, and those that grow by shared noise, are drafted by it; without it
-        they are left out.
+        Maps the index of a text to the draft model at the beginning of the text, and its token ids.
+        Deterministic trees and trees with shared noise need this draft, and are omitted without it.
     progress : callable, optional
-        Called with what is looked at next.
+        Called with a label before each step.
 
     Returns
     -------
@@ -98,22 +98,22 @@ def gather_statistics(
     Raises
     ------
     InvalidInputError
-        If there is no text or budget, a budget is less than 1, or a text has no more than
-        `length` tokens.
+        If `texts` or `budgets` is empty, a budget is less than 1, or a text has at most `length`
+        tokens.
 
     Notes
     -----
-    One pass over the text for each number of paths K, which gives every L and every adaptive
-    depth, and one with `tournament` for each tree: O(V) a token and depth.  Trees are those that
-    would be best if every node accepted as the mean (Sequoia's programme fed with the exact
-    optimum, or with what each try accepts); what they give is computed without that assumption,
-    for siblings without replacement as an unbiased estimate, with a fixed seed.
+    There is one pass over the text for each number of paths K, which covers every L and every
+    adaptive depth, and one pass with `tournament` for each tree: O(V) per token and depth.  The
+    trees are optimal if all nodes have the mean acceptance (Sequoia's dynamic program with the
+    exact optimum, or with the acceptance of each attempt).  Their efficiency is computed without
+    this assumption; for siblings without replacement it is an unbiased estimate with a fixed seed.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp_lab.design import WrittenText, gather_statistics
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # the draft equals the target
     >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
     >>> from otlp.decode import Sampling
     >>> statistics = gather_statistics(
@@ -129,54 +129,53 @@ def gather_statistics(
         drafted = texts if one is None else [at_temperature(text, sampling, one) for text in texts]
         candidates += (
             replace(candidate, draft_temperature=one)
-            for candidate in _sampled(drafted, budgets, length, say)
+            for candidate in _sampling_drafts(drafted, budgets, length, say)
         )
     if begun is not None:
-        candidates += _certain(texts, budgets, length, begun, say)
+        candidates += _top_trees(texts, budgets, length, begun, say)
         calibration = calibration_of(target, draft)
-        candidates += _noisy(whole, budgets, length, begun, calibration, say)
+        candidates += _shared_noise_trees(whole, budgets, length, begun, calibration, say)
     tokens = sum(len(text) for text in texts)
     return Statistics(draft, target, sampling, len(texts), tokens, tuple(candidates))
 
 
 def at_temperature(text: WrittenText, sampling: Sampling, temperature: float) -> WrittenText:
-    """The same text with the draft at a temperature of its own.
+    """Return the text with the draft at another temperature.
 
     Raises
     ------
     InvalidInputError
-        If either temperature is not positive, or the sampling cuts by top-p or min-p, whose
-        cuts are others at another temperature.
+        If a temperature is not positive, or the sampling uses top-p or min-p, whose cuts depend on
+        the temperature.
     """
     own = number(temperature, "the draft's temperature", 0.0)
     if not own or not sampling.temperature or sampling.top_p < 1.0 or sampling.min_p:
         raise InvalidInputError(
-            f"the draft's temperature is {own:g} and the sampling {sampling}: drafts at another "
-            "temperature follow from those along the text where both temperatures are positive "
-            "and there is no top-p or min-p"
+            "another draft temperature needs positive temperatures and no top-p or min-p, got "
+            f"draft temperature {own:g} and {sampling}"
         )
-    # the largest is 1: no row vanishes
+    # The largest entry is 1, so no row underflows to zero.
     scaled = text.drafts / text.drafts.max(axis=1, keepdims=True)
     sharper = scaled ** (sampling.temperature / own)
     return replace(text, drafts=sharper / sharper.sum(axis=1, keepdims=True))
 
 
-def _sampled(
+def _sampling_drafts(
     texts: Sequence[WrittenText], budgets: Sequence[int], length: int, say: Callable[[str], None]
 ) -> Iterator[Candidate]:
-    """Everything that draws tokens."""
+    """Yield the candidates that sample tokens from the draft."""
     most = max(budgets)
     say("nodes")
     acceptance: list[float] = np.diff(mean_acceptance(texts, 0, min(most, 32))[0]).tolist()
     longest = min(length, most)
-    worths = [_worths(text, longest) for text in texts]
+    worths = [_path_probabilities(text, longest) for text in texts]
     drawn = [_drawn_chances(text) for text in texts]
     for paths in [k for k in PATHS if k <= most]:
         say(f"{paths} paths")
         longer = iid_paths(paths, longest)
         profiles = [tournament_profile(text, longer, longest) for text in texts]
         yield from _paths(profiles, paths, most)
-        yield from _deep(profiles, worths, drawn, paths, longest, most)
+        yield from _adaptive_depths(profiles, worths, drawn, paths, longest, most)
     for trunk, paths in _delays(most):
         say(f"{paths} paths after {trunk}")
         below = min((most - trunk) // paths, length - trunk)
@@ -209,14 +208,14 @@ def _sampled(
         yield _candidate("without-replacement", made, len(shape) - 1, tree.length, renewal)
 
 
-def _certain(
+def _top_trees(
     texts: Sequence[WrittenText],
     budgets: Sequence[int],
     length: int,
     begun: Callable[[int], tuple[Model, IntArray]],
     say: Callable[[str], None],
 ) -> Iterator[Candidate]:
-    """Trees of the draft's likeliest tokens, which are drafted along the text."""
+    """Yield trees of the draft's most likely tokens, drafted along the text."""
     for nodes in sorted(set(budgets)):
         say(f"top, {nodes} nodes")
         deep = min(length, nodes)
@@ -224,7 +223,7 @@ def _certain(
         yield _candidate("top", (nodes, deep), nodes, deep, renewal)
 
 
-def _noisy(
+def _shared_noise_trees(
     texts: Sequence[WrittenText],
     budgets: Sequence[int],
     length: int,
@@ -232,7 +231,7 @@ def _noisy(
     calibration: Calibration,
     say: Callable[[str], None],
 ) -> Iterator[Candidate]:
-    """Trees of the tokens that are likeliest given the target's noise."""
+    """Yield trees of the most likely tokens given the target's noise."""
     for nodes in sorted(set(budgets)):
         say(f"shared noise, {nodes} nodes")
         drafting = TopTree(nodes, min(length, nodes))
@@ -241,28 +240,28 @@ def _noisy(
 
 
 def _delays(most: int) -> Iterator[tuple[int, int]]:
-    """Trunks, and numbers of paths below them, of at most so many nodes."""
+    """Return trunk lengths and numbers of paths with at most `most` nodes at path length 1."""
     return ((trunk, paths) for trunk in TRUNKS for paths in BELOW if trunk + paths <= most)
 
 
 def _check(texts: Sequence[WrittenText], budgets: Sequence[int], length: int) -> None:
-    """Refuse what nothing can be gathered from."""
+    """Check the arguments of `gather_statistics`."""
     if not isinstance(texts, (list, tuple)) or not texts:
         raise InvalidInputError(
-            f"texts is {texts!r:.60}: give a list of at least one text that the target wrote"
+            f"texts must be a nonempty list of texts decoded from the target, got {texts!r:.60}"
         )
     for text in texts:
         is_a(text, WrittenText, "a text")
         text.starts(length)
     if not isinstance(budgets, (list, tuple)) or not budgets:
-        raise InvalidInputError(f"budgets is {budgets!r:.60}: give a list of numbers of nodes")
+        raise InvalidInputError(f"budgets must be a list of numbers of nodes, got {budgets!r:.60}")
     check_slots(max(whole_number(nodes, "a budget of nodes") for nodes in budgets))
 
 
 def _trees(
     acceptance: Sequence[float], mixed: FloatArray, nodes: int, depth: int
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Families and parameters of the trees of so many nodes that are looked at."""
+    """Yield families and parameters of candidate trees of at most `nodes` nodes."""
     yield "tree", (best_static_tree(acceptance, nodes, depth)[0], "iid")
     yield "mixed", (best_mixed_branching(mixed, nodes, depth)[0],)
     for ahead in AHEAD:
@@ -293,14 +292,14 @@ def _most_nodes(family: str, parameters: tuple[Any, ...]) -> int:
 
 
 def _paths(profiles: Sequence[FloatArray], paths: int, most: int) -> Iterator[Candidate]:
-    """K paths of every length."""
+    """Yield K paths of each length."""
     for length in range(1, min(profiles[0].shape[1] - 1, most // paths) + 1):
         renewal = Renewal.of(profile[:, : length + 1] for profile in profiles)
         yield _candidate("paths", (paths, length), paths * length, length, renewal)
 
 
-def _worths(text: WrittenText, length: int) -> FloatArray:
-    """The draft's probability of the next l tokens at each place, shape (starts, L)."""
+def _path_probabilities(text: WrittenText, length: int) -> FloatArray:
+    """Return the draft's probability of the next l tokens at each start, shape (starts, L)."""
     chances = text.drafts[np.arange(len(text)), text.tokens].astype(np.float64)
     starts = text.starts(length)
     ahead = np.stack([chances[at : at + starts] for at in range(length)], axis=1)
@@ -308,7 +307,7 @@ def _worths(text: WrittenText, length: int) -> FloatArray:
     return found
 
 
-def _deep(
+def _adaptive_depths(
     profiles: Sequence[FloatArray],
     worths: Sequence[FloatArray],
     drawn: Sequence[FloatArray],
@@ -316,10 +315,10 @@ def _deep(
     length: int,
     most: int,
 ) -> Iterator[Candidate]:
-    """K paths of adaptive depth: their prefixes are those of plain paths, as far as they go.
+    """Yield K paths of adaptive depth, whose prefixes are those of plain paths up to their ends.
 
-    How far they go off the text is not known from it: the draft's distributions along the text
-    stand for those along its own paths.
+    The text does not determine the lengths of drafted paths that leave the text.  Their mean is
+    approximated with the draft's distributions along the text.
     """
     for threshold in THRESHOLDS:
         nodes = paths * (1.0 + float(np.mean([_levels(one, length, threshold) for one in drawn])))
@@ -327,24 +326,24 @@ def _deep(
             break
         cut = []
         for profile, worth in zip(profiles, worths, strict=True):
-            goes_on = np.ones(profile.shape)
-            goes_on[:, 2:] = worth[: len(profile), : profile.shape[1] - 2] >= threshold
-            cut.append(profile * goes_on)
+            extended = np.ones(profile.shape)
+            extended[:, 2:] = worth[: len(profile), : profile.shape[1] - 2] >= threshold
+            cut.append(profile * extended)
         parameters = (paths, length, threshold)
         yield _candidate("adaptive-depth", parameters, nodes, length, Renewal.of(cut))
 
 
 def _drawn_chances(text: WrittenText) -> FloatArray:
-    """Draw tokens from the draft at each place, and return their q, shape (T, STAND_INS)."""
-    uniform = np.random.default_rng(0).random((len(text), STAND_INS))
+    """Draw tokens from the draft at each position; return their q, shape (T, SIMULATED_PATHS)."""
+    uniform = np.random.default_rng(0).random((len(text), SIMULATED_PATHS))
     pairs = zip(text.places, uniform, strict=True)
     return np.stack([q[invert_cdf(np.cumsum(q), at)] for (_, _, q), at in pairs])
 
 
 def _levels(chances: FloatArray, length: int, threshold: float) -> float:
-    """Mean number of tokens after the first of a path of adaptive depth."""
+    """Return the mean number of tokens after the first of a path of adaptive depth."""
     starts = len(chances) - length
-    worth, levels = np.ones((starts, STAND_INS)), 0.0
+    worth, levels = np.ones((starts, SIMULATED_PATHS)), 0.0
     for depth in range(length - 1):
         worth = worth * chances[depth : depth + starts]
         levels += float(np.mean(worth >= threshold))

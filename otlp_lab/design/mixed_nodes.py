@@ -1,4 +1,4 @@
-"""Shapes of mixed nodes in which every slot has children of its own, as a design finds them."""
+"""Shapes of mixed nodes in which every slot has its own children."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from otlp.decode.drafting.growing import check_slots
 from otlp.errors import InvalidInputError
 
 Mixed = tuple[tuple["Mixed", ...], tuple["Mixed", ...]]
-"""What is below a slot: below each certain child, the likeliest first, and each drawn one."""
+"""Subtrees below a slot: of each certain child, the most likely first, and of each drawn child."""
 
 
 def count_slots(shape: Any) -> int:
-    """Slots of a shape with its root, each checked."""
+    """Check a shape and return its number of slots, including the root."""
     try:
         certain, drawn = (tuple(kind) for kind in shape)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            f"shape is {shape!r:.60}: give a pair for each slot, what is below its certain and "
-            "what is below its drawn children"
+            "shape must have a pair for each slot, the subtrees of its certain and of its drawn "
+            f"children, got {shape!r:.60}"
         ) from None
     return 1 + sum(count_slots(child) for child in (*certain, *drawn))
 
 
 def mixed_shape(shape: Mixed) -> RuledDrafting:
-    """Draft a tree of mixed nodes in which every slot has children of its own; see `FixedShape`.
+    """Draft a tree of mixed nodes in which every slot has its own children; see `FixedShape`.
 
     Raises
     ------
     InvalidInputError
-        If it is no nested pair of tuples, has only a root, or is too large or too deep.
+        If `shape` is not a nested pair of tuples, has only a root, or is too large or too deep.
 
     Examples
     --------
-    A certain token with a drawn one below it, and beside it a drawn token:
+    A certain token with a drawn token below it, and a drawn sibling:
 
     >>> from otlp_lab.design.mixed_nodes import mixed_shape
     >>> leaf = ((), ())
@@ -46,7 +46,7 @@ def mixed_shape(shape: Mixed) -> RuledDrafting:
     try:
         check_slots(count_slots(shape))
     except RecursionError:
-        raise InvalidInputError("shape is too deep to be a tree of drafted tokens") from None
+        raise InvalidInputError("shape is too deep for a tree of drafted tokens") from None
     slots: list[tuple[list[int], list[int]]] = [([], [])]
     waiting = [(0, shape)]
     for slot, below in waiting:

@@ -1,4 +1,4 @@
-"""How often the exact optimum accepts at one node, by how many children it has and of what kind."""
+"""Mean optimal acceptance at a node by the number and kind of its children, and trees from it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ import numpy as np
 from otlp.distribution import FloatArray, renormalise_without
 from otlp.numerics.top_tokens import top_tokens
 from otlp_lab.design.mixed_nodes import Mixed
-from otlp_lab.design.static_trees import shared
+from otlp_lab.design.static_trees import split_nodes
 from otlp_lab.design.text_renewal import WrittenText
 
 MOST_CERTAIN, MOST_DRAWN = 8, 4
-"""Children of each kind that a mixed node is tried with."""
+"""Maximum numbers of certain and drawn children of a mixed node."""
 
 
 def mean_acceptance(texts: Iterable[WrittenText], certain: int, drawn: int) -> FloatArray:
-    """Mean optimal acceptance over the places of some texts.
+    """Compute the mean optimal acceptance over the positions of texts.
 
     Parameters
     ----------
     texts : iterable of WrittenText
     certain, drawn : int
-        The most children: the draft's likeliest tokens, and i.i.d. draws from the rest.
+        Maximum numbers of certain children (the draft's most likely tokens) and of drawn children
+        (i.i.d. draws from the rest).
 
     Returns
     -------
     ndarray, shape (certain + 1, drawn + 1)
-        By the number of certain and of drawn children.
+        Mean acceptance by the numbers of certain and drawn children.
 
     Notes
     -----
-    With the tokens C certain and k draws from q, the optimum is p(C) + min_S p(S) + 1 - q(S)^k over
-    sets S of the other tokens, at most 1 (max-flow, min-cut); the best S begins the order of p/q.
-    O(V log V) a place and number of certain tokens.
+    With certain tokens C and k draws from q, the optimum is p(C) + min_S p(S) + 1 - q(S)^k over
+    sets S of the other tokens, at most 1 (max-flow, min-cut).  The best S is a prefix of the order
+    of p/q.  O(V log V) per position and number of certain tokens.
     """
     total, places = np.zeros((certain + 1, drawn + 1)), 0
     draws = np.arange(1, drawn + 1)
@@ -62,19 +63,19 @@ def mean_acceptance(texts: Iterable[WrittenText], certain: int, drawn: int) -> F
 def best_mixed_branching(
     acceptance: FloatArray, nodes: int, depth: int
 ) -> tuple[tuple[tuple[int, int], ...], float]:
-    """Certain and drawn children by depth that accept most, if every node accepts as the mean.
+    """Find the best numbers of children by depth if every node has the mean acceptance.
 
     Parameters
     ----------
     acceptance : ndarray
-        Of `mean_acceptance`.
+        Result of `mean_acceptance`.
     nodes, depth : int
-        The most drafted tokens, and the longest path.
+        Maximum number of drafted tokens, and maximum path length.
 
     Returns
     -------
     branching : tuple of (int, int)
-        As `mixed_tree` takes it.
+        Certain and drawn children by depth, the argument of `mixed_tree`.
     worth : float
         Expected number of accepted tokens.
     """
@@ -100,25 +101,26 @@ def best_mixed_branching(
 def best_mixed_shape(
     acceptance: FloatArray, nodes: int, depth: int, ahead: float = 1.0
 ) -> tuple[Mixed, float]:
-    """Certain and drawn children by slot that accept most, if every node accepts as the mean.
+    """Find the best children by slot if every node has the mean acceptance.
 
-    Sequoia's programme with two kinds of children: a certain one accepts what the target gives the
-    token of its rank, the drawn ones share what they add equally.
+    This is Sequoia's dynamic program with two kinds of children.  The acceptance of a certain child
+    is the target's mean probability of the token of its rank; drawn children have equal shares of
+    their additional acceptance.
 
     Parameters
     ----------
     acceptance : ndarray
-        Of `mean_acceptance`.
+        Result of `mean_acceptance`.
     nodes, depth : int
-        The most drafted tokens, and the longest path.
+        Maximum number of drafted tokens, and maximum path length.
     ahead : float
-        What is accepted further down counts so many times: more than once makes deeper trees, for
-        rules that accept paths as a whole.
+        Weight of acceptance further down.  Values above 1 lead to deeper trees, for rules that
+        accept paths as a whole.
 
     Returns
     -------
     shape : tuple
-        As `mixed_shape` takes it.
+        Argument of `mixed_shape`.
     worth : float
         Expected number of accepted tokens, if `ahead` is 1.
     """
@@ -134,7 +136,7 @@ def best_mixed_shape(
         found = np.zeros(nodes + 1)
         chosen: list[tuple[int, list[int]]] = [(0, [])] * (nodes + 1)
         for sure, chances in kinds:
-            totals, budgets = shared(chances, ahead * best, left_out=-np.inf)
+            totals, budgets = split_nodes(chances, ahead * best, left_out=-np.inf)
             for left in np.flatnonzero(totals > found + 1e-12):
                 found[left] = totals[left]
                 chosen[left] = sure, budgets(int(left))

@@ -1,6 +1,6 @@
-"""Accepted mass along a text, A/P of its next l tokens, for rules that need no look off the text.
+"""Accepted mass along a text, A/P of its next l tokens, for rules determined by the text.
 
-Everything here is the algorithms' own code, asked about the one token that the text goes on with.
+The computation uses the algorithms' own code for the next token of the text.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from otlp_lab.design.text_renewal import WrittenText
 from otlp_lab.laws.tournament_slots import grown_by_rule, slots_below
 
 UNSEEN = 1e-10
-"""Where A/P is less, what follows is left out: it falls with every token."""
+"""Rows are truncated where A/P falls below this value; A/P decreases with every token."""
 
 
 def profile(text: WrittenText, length: int, along: Callable[[int], Iterator[float]]) -> FloatArray:
-    """A/P by depth where a round may begin; a row ends where it falls below `UNSEEN`.
+    """Compute A/P by depth for each start of a round; rows are truncated below `UNSEEN`.
 
     Parameters
     ----------
     text : WrittenText
     length : int
-        Of the longest round.
+        Maximum round length.
     along : callable
-        From a place where a round begins to A/P at depths 1, 2, ...
+        Maps the start of a round to A/P at depths 1, 2, ...
 
     Returns
     -------
@@ -50,19 +50,21 @@ def profile(text: WrittenText, length: int, along: Callable[[int], Iterator[floa
 
 
 def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> FloatArray:
-    """A/P of `tournament` on the trees of a drafting: `two-slice` on K paths, block for K = 1.
+    """Compute A/P of `tournament` on the trees of a drafting.
 
-    A prefix of i.i.d. paths is accepted with the same mass whatever their length, so one pass with
-    the longest gives the profiles of all lengths: ``profile[:, : l + 1]``.
+    `tournament` equals `two-slice` for K paths, and block verification for K = 1.  The accepted
+    mass of a prefix of i.i.d. paths does not depend on the path length, so one pass with the
+    longest paths computes the profiles of all lengths: ``profile[:, : l + 1]``.
 
     Parameters
     ----------
     text : WrittenText
     drafting : ShapedDrafting or RuledDrafting
-        A shape rule whose slots always have children where `below` gives them a state: those of
-        this library do.
+        Drafting whose slots have children wherever `below` returns a state; this holds for all
+        shape rules of this library.
     length : int
-        At least the drafting's; profiles of the same length are over the same rounds.
+        Maximum round length, at least that of the drafting.  Profiles of the same length are over
+        the same rounds.
 
     Returns
     -------
@@ -71,31 +73,31 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
     Raises
     ------
     InvalidInputError
-        If it is another drafting, longer than `length`, or the text has no more tokens.
+        If `drafting` has another type or is longer than `length`, or the text has at most `length`
+        tokens.
     UnsupportedProblemError
         If siblings are not drawn independently.
 
     Notes
     -----
-    What a slot knows is a function of its own path: slots that know the same are counted, not
-    listed.
+    The state of a slot is a function of its own path, so slots with equal states are merged.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp_lab.design import WrittenText, tournament_profile
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # the draft equals the target
     >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
     >>> from otlp.decode import prefix_tree
-    >>> tournament_profile(text, prefix_tree([2, 1]), 2)[0].tolist()      # so all is accepted
+    >>> tournament_profile(text, prefix_tree([2, 1]), 2)[0].tolist()      # everything is accepted
     [1.0, 1.0, 1.0]
     """
     is_a(text, WrittenText, "text")
     grown = grown_by_rule(drafting)
-    text.starts(length)  # refuses what is no length of this text
+    text.starts(length)  # checks the length
     if drafting.length > length:
         raise InvalidInputError(
-            f"length is {length}: the drafting has paths of {drafting.length} tokens"
+            f"length must be at least that of the drafting, {drafting.length} tokens, got {length}"
         )
     rule: Any = grown.rule
     root = NodeState(root_score(), 1.0)

@@ -1,8 +1,8 @@
-"""Trees whose siblings are drawn without replacement and tried in order, valued along a text.
+"""Text renewal of trees whose siblings are drawn without replacement and attempted in order.
 
-Which siblings were rejected before the one that the text goes on with is not known from the text:
-they are sampled, given that they were rejected.  Everything else is exact, so that the estimates
-are unbiased, and independent for each place.
+The text does not determine the siblings that were rejected before the text's next token: these
+siblings are sampled given their rejection.  All other steps are exact, so the estimates are
+unbiased, and independent for each position.
 
 Source: Chen et al. 2024, Sequoia, sections 4.1 and 4.2.
 """
@@ -25,12 +25,12 @@ from otlp_lab.design.text_renewal import WrittenText
 def acceptance_by_try(
     texts: Sequence[WrittenText], count: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Probability that recursive rejection without replacement accepts at each try: Sequoia's."""
+    """Return the probability that recursive rejection (Sequoia) accepts at each attempt."""
     found, rows = np.zeros(count), 0
     for text in texts:
         for _, p, q in text.places:
             rows += 1
-            for at, (chance, _, left, draft) in enumerate(_tries(p, q, 1.0, count, rng)):
+            for at, (chance, _, left, draft) in enumerate(_attempts(p, q, 1.0, count, rng)):
                 found[at] += chance * float(np.minimum(left, draft).sum())
     return found / rows
 
@@ -48,32 +48,32 @@ def rejection_profile(
     ----------
     text : WrittenText
     drafting : ShapedDrafting
-        Of the kind ``"without-replacement"``.
+        Drafting of the kind ``"without-replacement"``.
     length : int
-        At least the drafting's.
-    rule : str
+        Maximum round length, at least that of the drafting.
+    rule : {"recursive-rejection", "traversal"}
     rng : numpy.random.Generator
 
     Returns
     -------
     ndarray, shape (T - length, length + 1)
-        Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
+        Unbiased estimates, truncated where a row falls below `UNSEEN`; rows are independent.
 
     Raises
     ------
     InvalidInputError
-        If the siblings are drawn otherwise, the paths are longer than `length`, the text has no
-        more tokens, or it is another rule.
+        If `drafting` has another kind or paths longer than `length`, the text has at most `length`
+        tokens, or the rule is unknown.
     """
-    text.starts(length)  # refuses what is no length of this text
+    text.starts(length)  # checks the length
     distinct = drafting.kind in ("without-replacement", WithoutReplacement)
     if not distinct or drafting.length > length:
         raise InvalidInputError(
-            f"the siblings are {drafting.kind}, on paths of {drafting.length} tokens: they must be "
-            f"drawn without-replacement, on paths of at most {length}"
+            f"drafting must draw siblings without-replacement on paths of at most {length} tokens, "
+            f"got {drafting.kind} siblings on paths of {drafting.length} tokens"
         )
     if rule not in ("recursive-rejection", "traversal"):
-        raise InvalidInputError(f"rule is {rule!r:.40}: choose recursive-rejection or traversal")
+        raise InvalidInputError(f"rule must be recursive-rejection or traversal, got {rule!r:.40}")
     keeps = rule == "traversal"
 
     def along(start: int) -> Iterator[float]:
@@ -83,25 +83,25 @@ def rejection_profile(
             deeper: list[tuple[int, float, float]] = []
             for slot, mass, weight in level:
                 below = drafting.children[slot]
-                tries = _tries(p, q, weight, len(below), rng)
-                for child, (chance, w, left, draft) in zip(below, tries, strict=False):
+                attempts = _attempts(p, q, weight, len(below), rng)
+                for child, (chance, w, left, draft) in zip(below, attempts, strict=False):
                     accepted = min(float(draft[token]), w * float(left[token]))
                     if accepted > 0.0:
-                        # Gamma/P of the child, and the weight that it is tried with
-                        tried = accepted / float(draft[token]) if keeps else 1.0
-                        reached = mass * chance * accepted / (tried * float(p[token]))
-                        if reached * tried > UNSEEN * 1e-1:
-                            deeper.append((child, reached, tried))
+                        # The child's weight, and its Gamma/P.
+                        own = accepted / float(draft[token]) if keeps else 1.0
+                        reached = mass * chance * accepted / (own * float(p[token]))
+                        if reached * own > UNSEEN * 1e-1:
+                            deeper.append((child, reached, own))
             yield sum(mass * weight for _, mass, weight in deeper)
             level = deeper
 
     return profile(text, length, along)
 
 
-def _tries(
+def _attempts(
     p: FloatArray, q: FloatArray, weight: float, count: int, rng: np.random.Generator
 ) -> Iterator[tuple[float, float, FloatArray, FloatArray]]:
-    """Chance to get to each try, without replacement, and weight, p and q there."""
+    """Yield the probability of each attempt without replacement, with its weight, p and q."""
     chance = 1.0
     for _ in range(count):
         yield chance, weight, p, q

@@ -1,4 +1,4 @@
-"""Text renewal of trees that grow by the target's noise: sampled, given that it wrote the text."""
+"""Text renewal of trees drafted with the target's noise, sampled given the target's text."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from otlp_lab.design.text_renewal import Renewal, WrittenText
 from otlp_lab.design.top_trees import top_tree_renewal
 
 CLOCK = 2**62
-"""Added to a place: its key is that of the time at which the written token wins."""
+"""Offset added to a position for the key of the time at which the written token wins."""
 
 
 class AlongText(Perturbed):
-    """A draft at the beginning of a text, and noise that lets its target write the text.
+    """Draft at the beginning of a text, with noise for which the target decodes this text.
 
-    The written token wins at a time t ~ Exp(1), at which its own variable is p t; that of another
-    token is p t and an exponential variable more.
+    The written token wins at a time t ~ Exp(1), at which its own variable is p t.  The variable of
+    another token is p t plus an independent exponential variable.
 
     Parameters
     ----------
     draft : Model
-        At the beginning of the text.
+        Draft at the beginning of the text.
     text : WrittenText
-        Over the whole vocabulary.
+        Text over the whole vocabulary.
     seed : int or sequence of int
     calibration : Calibration
 
     Raises
     ------
     InvalidInputError
-        If the text is over another number of tokens than the draft; see `Perturbed`.
+        If text and draft have different vocabulary sizes; see also `Perturbed`.
     """
 
     def __init__(
@@ -48,22 +48,22 @@ class AlongText(Perturbed):
         width = text.targets.shape[1]
         if width != draft.vocab_size:
             raise InvalidInputError(
-                f"the text is over {width} tokens and the draft over {draft.vocab_size}: noise"
-                " races over the whole vocabulary, so give texts as they were written"
+                f"the text must have the vocabulary of the draft, {draft.vocab_size} tokens, got "
+                f"{width}: shared noise needs texts over the whole vocabulary"
             )
         self.text = text
 
     def noise(self, place: int) -> FloatArray:
-        """Exponential variables of a place, counted from the text's beginning, shape (V,)."""
+        """Return the exponential variables of a position of the text, shape (V,)."""
         row = super().noise(place)
         if place >= len(self.text):
             return row
         time = float(exponentials(row_key(self.seed, place + CLOCK), np.zeros(1, np.int64))[0])
-        begun = time * self.text.targets[place]
+        elapsed = time * self.text.targets[place]
         token = self.text.tokens[place]
-        found: FloatArray = row + begun
-        # a probability that underflows leaves it the winner
-        found[token] = max(begun[token], np.finfo(np.float64).tiny)
+        found: FloatArray = row + elapsed
+        # The written token must win even if its probability underflows.
+        found[token] = max(elapsed[token], np.finfo(np.float64).tiny)
         return found
 
 
@@ -74,18 +74,18 @@ def shared_noise_renewal(
     length: int,
     calibration: Calibration,
 ) -> Renewal:
-    """Tokens and calls of trees by the noise, with equality, along texts that others drew.
+    """Compute tokens and calls of trees with shared noise and sampled verification along texts.
 
     Parameters
     ----------
     begun, texts, drafting, length
-        As for `top_tree_renewal`; the texts over the whole vocabulary.
+        See `top_tree_renewal`; the texts must be over the whole vocabulary.
     calibration : Calibration
 
     Notes
     -----
-    Unbiased: one draw of the noise a place, given the text.  The draft's calls of a round, for
-    every round.
+    Unbiased, with one draw of the noise per position given the text.  The cost is the draft calls
+    of every round.
     """
 
     def along(number: int) -> tuple[Model, IntArray]:

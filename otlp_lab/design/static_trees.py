@@ -1,10 +1,10 @@
-"""The best static tree of N nodes when child j of a node is accepted with a fixed probability.
+"""Best static tree of N nodes if child j of a node is accepted with a fixed probability.
 
-Then the worth of a tree is the sum, over its slots, of the product of these probabilities along
-the path to it; the best tree follows by dynamic programming over nodes, children and depth.
+The worth of a tree is the sum over its slots of the product of these probabilities along the path
+to the slot.  The best tree follows by dynamic programming over nodes, children and depth.
 
-Source: Chen et al. 2024, Sequoia, section 4.1.  There the probabilities are those of recursive
-rejection; here of any rule, such as the exact optimum.
+Source: Chen et al. 2024, Sequoia, section 4.1, with the probabilities of recursive rejection.  Here
+the probabilities may be those of any rule, such as the exact optimum.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ def best_static_tree(acceptance: Sequence[float], nodes: int, depth: int) -> tup
     Parameters
     ----------
     acceptance : sequence of float
-        Probability that the first, second, ... child of a node is the one accepted, each in
-        [0, 1]; a node has no more children than that.
+        Probability that the first, second, ... child of a node is the accepted child, each in
+        [0, 1].  The length is the maximum number of children.
     nodes : int
-        N, drafted tokens.
+        Number N of drafted tokens.
     depth : int
-        Length of the longest path.
+        Maximum path length.
 
     Returns
     -------
     shape : tuple of int
-        The parent of each slot, as `tree_shape` takes it.
+        Parent of each slot, the argument of `tree_shape`.
     worth : float
         Expected number of accepted tokens.
 
     Raises
     ------
     InvalidInputError
-        If a number is less than 1, or the acceptance holds no probabilities.
+        If a number is less than 1, or `acceptance` contains values outside [0, 1].
 
     Notes
     -----
@@ -59,10 +59,10 @@ def best_static_tree(acceptance: Sequence[float], nodes: int, depth: int) -> tup
     check_slots(whole_number(nodes, "the number of nodes N"))
     whole_number(depth, "depth")
     chances = _probabilities(acceptance)
-    # worth of at most so many nodes below a node, by the levels left
+    # best[m]: worth of at most m nodes below a node, for the current number of levels.
     best, levels = np.zeros(nodes + 1), []
     for _ in range(min(depth, nodes)):
-        best, budgets = shared(chances[:nodes].tolist(), best, left_out=0.0)
+        best, budgets = split_nodes(chances[:nodes].tolist(), best, left_out=0.0)
         levels.append(budgets)
     shape = [-1]
     stack = [(0, len(levels), nodes)]
@@ -74,32 +74,32 @@ def best_static_tree(acceptance: Sequence[float], nodes: int, depth: int) -> tup
     return tuple(shape), float(best[nodes])
 
 
-def shared(
+def split_nodes(
     chances: Sequence[float], worth: FloatArray, left_out: float
 ) -> tuple[FloatArray, Callable[[int], list[int]]]:
-    """Share nodes among children that are accepted with these chances, each with some below it.
+    """Split nodes optimally among children with given acceptance probabilities.
 
     Parameters
     ----------
     chances : sequence of float
-        Of the children, in order.
+        Acceptance probabilities of the children, in order.
     worth : ndarray, shape (N + 1,)
-        What 0, ..., N nodes are worth below a child.
+        Worth of 0, ..., N nodes below a child.
     left_out : float
-        What it is worth that no node is left for a child: 0, or minus infinity where all must be.
+        Worth of a child without a node: 0, or minus infinity if all children must exist.
 
     Returns
     -------
     totals : ndarray, shape (N + 1,)
-        The most that 0, ..., N nodes are worth.
+        Maximum worth of 0, ..., N nodes.
     budgets : callable
-        From a number of nodes to how many each child then has below it.
+        Maps a number of nodes to the number of nodes below each child.
     """
     totals, picks = np.zeros(worth.size), []
     for chance in reversed(chances):
         found, picked = np.full(worth.size, left_out), np.zeros(worth.size, dtype=np.int64)
         for left in range(1, worth.size):
-            # a child takes some nodes below it, and its younger siblings what is left
+            # A child gets some nodes below it, and its later siblings get the rest.
             each = chance * (1.0 + worth[:left]) + totals[left - 1 :: -1]
             picked[left] = np.argmax(each)
             found[left] = each[picked[left]]
@@ -107,12 +107,12 @@ def shared(
         picks.append(picked)
 
     def budgets(left: int) -> list[int]:
-        given = []
+        shares = []
         for picked in reversed(picks):
             if left:
-                given.append(int(picked[left]))
-                left -= 1 + given[-1]
-        return given
+                shares.append(int(picked[left]))
+                left -= 1 + shares[-1]
+        return shares
 
     return totals, budgets
 
@@ -121,6 +121,6 @@ def _probabilities(values: Sequence[float]) -> FloatArray:
     chances = real_array(values, "acceptance", 1).astype(np.float64)
     if not np.all((chances >= 0.0) & (chances <= 1.0)):
         raise InvalidInputError(
-            f"acceptance is {values!r:.60}: give for each child a probability in [0, 1]"
+            f"acceptance must be a probability in [0, 1] for each child, got {values!r:.60}"
         )
     return chances

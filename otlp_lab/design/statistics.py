@@ -1,7 +1,7 @@
-"""Acceptance statistics of one pair of models: what each drafting would give on text of the target.
+"""Acceptance statistics of a pair of models: the efficiency of draftings on text of the target.
 
-They are gathered once and kept: a small value that knows its pair and its sampling, goes through
-JSON, and is all that `design` looks at.
+The statistics are gathered once and stored as JSON, with the names of the models and the sampling.
+`design` needs nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FAMILIES: dict[str, Callable[..., Drafting]] = {
     "top": top_tree,
     "shared-noise": top_tree,
 }
-"""What makes the draftings of a family from a candidate's parameters.
+"""Functions from a candidate's parameters to its drafting, by family.
 
 Examples
 --------
@@ -58,38 +58,38 @@ RULES = {
     "without-replacement": "traversal",
     "shared-noise": "equality",
 }
-"""What verifies the trees of a family, where it is not `tournament`."""
+"""Verification algorithms of families other than `tournament`."""
 
 FORMAT = "otlp-acceptance-3"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One drafting, and what it would give.
+    """A drafting and its predicted efficiency.
 
     Attributes
     ----------
     family : str
         One of `FAMILIES`.
     parameters : tuple
-        Of what makes the draftings of that family.
+        Arguments of the function in `FAMILIES`.
     nodes : float
-        Drafted tokens a round, repeated ones included: the most, or for adaptive depth the mean.
+        Maximum number of drafted tokens per round, including repeated tokens; for adaptive depth
+        the mean number.
     depth : int
-        Length of the longest path, so the number of draft calls.
+        Length of the longest path, which is the number of draft calls.
     efficiency, error : float
-        Tokens a target call by text renewal, and its standard error over the texts.
+        Tokens per target call by text renewal, and its standard error over the texts.
     draft_temperature : float or None
-        Of the draft where it samples; None is that of both models.
+        Temperature of a sampling draft; None: the temperature of both models.
     tokens, calls : tuple of float
-        The `Renewal` that `efficiency` is of: two candidates are compared text by text.  Empty if
+        The `Renewal` behind `efficiency`, for paired comparisons of candidates by text.  Empty if
         unknown.
 
     Raises
     ------
     InvalidInputError
-        If there is no such family, no drafting of it has these parameters, or a number is out of
-        its range.
+        If the family is unknown, its function rejects the parameters, or a number is out of range.
 
     Examples
     --------
@@ -115,8 +115,8 @@ class Candidate:
             FAMILIES[self.family](*self.parameters)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"parameters of the family {self.family!r} are {self.parameters!r:.60}: no "
-                f"drafting has these ({error!s:.200})"
+                f"parameters must be valid for the family {self.family!r}, got "
+                f"{self.parameters!r:.60} ({error!s:.200})"
             ) from error
         what = str(self)
         number(self.nodes, f"nodes of {what:.60}", 1.0)
@@ -130,12 +130,12 @@ class Candidate:
                 number(value, f"{name} of {what:.60}", 0.0)
         if len(self.tokens) != len(self.calls):
             raise InvalidInputError(
-                f"tokens and calls of {what:.60} must have one entry a text, got "
+                f"tokens and calls of {what:.60} must have one entry per text, got "
                 f"{len(self.tokens)} and {len(self.calls)}"
             )
 
     def over(self, other: Candidate) -> Estimate:
-        """Estimate the ratio of both efficiencies, paired by texts; NaN where these are unknown."""
+        """Estimate the ratio of both efficiencies, paired by texts; NaN ends if unknown."""
         if not self.tokens or len(self.tokens) != len(other.tokens):
             return Estimate(self.efficiency / other.efficiency, math.nan, math.nan)
         sums = (self.tokens, self.calls, other.tokens, other.calls)
@@ -148,46 +148,46 @@ class Candidate:
 
     @property
     def verification(self) -> Verification:
-        """The rule that the prediction is of."""
+        """Verification algorithm of the prediction."""
         return find_verification(RULES.get(self.family, "tournament"))
 
     @property
     def drafting(self) -> Drafting:
-        """The drafting itself."""
+        """The drafting."""
         return FAMILIES[self.family](*self.parameters)
 
     def __str__(self) -> str:
-        """Write the call of `otlp.decode` that makes the drafting."""
+        """Return the function call of `otlp.decode` that makes the drafting."""
         return f"{FAMILIES[self.family].__name__}({', '.join(map(repr, self.parameters))})"
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What draftings would give for one pair of models and one way of sampling.
+    """Predicted efficiencies of draftings for one pair of models and one sampling.
 
     Attributes
     ----------
     draft, target : str
         Names of the models.
     sampling : Sampling
-        Of both models, and of the text.
+        Sampling of both models and of the text.
     texts, tokens : int
-        How many texts, and how many tokens these have together.
+        Number of texts, and total number of their tokens.
     candidates : tuple of Candidate
-        Not empty.
+        Must not be empty.
     models : str
-        A fingerprint of the models, or of the rows of a capture; empty where it is not known.
+        Fingerprint of the models, or of the rows of a capture; empty if unknown.
 
     Raises
     ------
     InvalidInputError
-        If there is no candidate, or a value is out of its range.
+        If `candidates` is empty, or a value is out of range.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp_lab.design import WrittenText, Statistics, gather_statistics
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # the draft equals the target
     >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
     >>> from otlp.decode import Sampling
     >>> statistics = gather_statistics(
@@ -214,18 +214,18 @@ class Statistics:
             whole_number(getattr(self, name), name)
         if not self.candidates:
             raise InvalidInputError(
-                "the acceptance statistics are empty: gather them from text that the target wrote"
+                "candidates must not be empty: gather statistics from text decoded from the target"
             )
         for one in self.candidates:
             is_a(one, Candidate, "a candidate")
 
     def check_models(self, target: str, draft: str, sampling: Sampling) -> None:
-        """Refuse models, by their names, and a sampling that the statistics are not of.
+        """Check that the statistics are of these models, by name, and this sampling.
 
         Raises
         ------
         InvalidInputError
-            Naming both pairs and both ways of sampling.
+            If not; the message names both pairs and both samplings.
         """
         is_a(target, str, "target")
         is_a(draft, str, "draft")
@@ -234,21 +234,21 @@ class Statistics:
             raise InvalidInputError(
                 f"the statistics are of target {self.target} with draft {self.draft} and "
                 f"{self.sampling}, not of target {target} with draft {draft} and {sampling}: "
-                "gather them for these"
+                "gather statistics for these models"
             )
 
     def to_json(self) -> str:
-        """Write everything as JSON."""
+        """Return the statistics as JSON text."""
         return to_json(self, FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> Statistics:
-        """Read what `to_json` wrote.
+        """Parse the output of `to_json`.
 
         Raises
         ------
         InvalidInputError
-            If it is something else, or a value is out of its range.
+            If `text` has another format, or a value is out of range.
         """
 
         def make(found: dict[str, Any]) -> Statistics:
@@ -260,8 +260,8 @@ class Statistics:
             return cls(**found)
 
         return from_json(
-            text, FORMAT, make, "these are no acceptance statistics ({reason}): give what otlp "
-            "design --statistics wrote",
+            text, FORMAT, make, "must be acceptance statistics ({reason}): give a file written by "
+            "otlp lab design --statistics",
         )  # fmt: skip
 
     @classmethod
@@ -271,7 +271,7 @@ class Statistics:
         Raises
         ------
         InvalidInputError
-            If it cannot be read, or holds something else.
+            If the file cannot be read, or has another format.
         """
         return read_as(cls.from_json, path)
 

@@ -1,12 +1,12 @@
-"""Text renewal: tokens a target call of a verification algorithm, from text that the target wrote.
+"""Text renewal: tokens per target call of a verification algorithm, from text of the target.
 
-Let x be such a text, A(x_1..x_l) the probability that a round from its beginning accepts these
-tokens, itself or as the beginning of more, and P that of the target.  By losslessness the round
-accepts exactly l tokens, and then the text goes on as it does, with probability r_l - r_(l+1),
-r_l = A/P, given the text.  So rounds renew along the text: where they begin is a Markov chain
-whose every step is known, and no round has to be played.  A/P depends on the distributions along
-the text alone for every algorithm whose accepted mass does: block verification, the selections of
-a path by their scores, the top-down rules, traversal.
+Let x be a text decoded from the target, A(x_1..x_l) the probability that a round from its beginning
+accepts at least these tokens, P their probability under the target, and r_l = A/P.  By
+losslessness, given the text, the round accepts exactly l tokens and the text continues as it does
+with probability r_l - r_(l+1).  So rounds renew along the text: their starts are a Markov chain
+with known transition probabilities, and no round has to be run.  A/P depends only on the
+distributions along the text for every algorithm whose accepted mass does: block verification,
+selections of a path by scores, top-down rules, traversal.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True, eq=False)
 class WrittenText:
-    """A text that the target wrote, and what both models said before each of its tokens.
+    """A text decoded from the target, with the distributions of both models at each token.
 
     Parameters
     ----------
     tokens : ndarray of int64, shape (T,)
-        Sampled from the target one by one, each from the row of `targets` at its place.
+        Tokens sampled from the target, each from the row of `targets` at its position.
     targets, drafts : ndarray, shape (T, V)
-        The target's and the draft's next-token distributions p and q, rows that sum to one.
+        Next-token distributions p and q of target and draft; rows sum to one.
 
     Raises
     ------
     InvalidInputError
-        If shapes or types do not fit together, or the target gives a token probability 0: it did
-        not write that text.
+        If shapes or types are inconsistent, or a token has probability 0 under the target, so that
+        the target cannot have decoded the text.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp_lab.design import WrittenText
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # the draft equals the target
     >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
     >>> len(text)
     8
@@ -60,14 +60,14 @@ class WrittenText:
         tokens = token_ids(self.tokens, "tokens", targets.shape[1])
         if targets.shape != drafts.shape or tokens.size != len(targets):
             raise InvalidInputError(
-                f"the text has {tokens.size} tokens, targets have shape {targets.shape} and drafts "
-                f"{drafts.shape}: both need a row for each token, over one vocabulary"
+                "targets and drafts must have the same shape, with one row per token, got "
+                f"{tokens.size} tokens, targets {targets.shape} and drafts {drafts.shape}"
             )
-        odd = np.flatnonzero(targets[np.arange(tokens.size), tokens] <= 0.0)
-        if odd.size:
+        zeros = np.flatnonzero(targets[np.arange(tokens.size), tokens] <= 0.0)
+        if zeros.size:
             raise InvalidInputError(
-                f"the target gives token {tokens[odd[0]]} at place {odd[0]} probability 0: give "
-                "text that the target wrote with the same sampling"
+                f"token {tokens[zeros[0]]} at position {zeros[0]} has probability 0 under the "
+                "target: give text decoded from the target with the same sampling"
             )
         for name, value in (("tokens", tokens), ("targets", targets), ("drafts", drafts)):
             object.__setattr__(self, name, value)
@@ -78,44 +78,44 @@ class WrittenText:
 
     @cached_property
     def places(self) -> list[tuple[int, FloatArray, FloatArray]]:
-        """Token, p and q at each place, over the tokens that matter there.
+        """Token, p and q at each position, over the relevant tokens.
 
-        Tokens that are never proposed matter by their total mass p alone: they are one token, the
-        last.  Of tokens with q = 0 a tree may propose those of the lowest ids, where it takes more
-        certain children than the draft has tokens: `MOST_PROPOSED` of these are kept.
+        Only the total mass p of tokens that are never proposed is relevant, so these are merged
+        into the last token.  A tree with more certain children than the draft has tokens proposes
+        tokens with q = 0 in the order of their ids: `MOST_PROPOSED` of these are kept.
         """
-        return list(map(_joined, self.tokens.tolist(), self.targets, self.drafts))
+        return list(map(_merge_rest, self.tokens.tolist(), self.targets, self.drafts))
 
     def starts(self, length: int) -> int:
-        """How many places a round of up to `length` drafted tokens can begin at, seen whole.
+        """Return the number of positions where a round of `length` drafted tokens can start.
 
         Raises
         ------
         InvalidInputError
-            If there is none.
+            If there is no such position.
         """
         starts = len(self) - whole_number(length, "length")
         if starts < 1:
             raise InvalidInputError(
-                f"the text has {len(self)} tokens: rounds of up to {length} drafted tokens need "
-                f"texts of at least {length + 1}, better ten times that"
+                f"the text must have at least {length + 1} tokens (preferably ten times that) for "
+                f"rounds of up to {length} drafted tokens, got {len(self)}"
             )
         return starts
 
 
 MOST_PROPOSED = 16
-"""Tokens without probability that a tree may propose, those of the lowest ids."""
+"""Number of tokens with q = 0, in the order of their ids, that a tree may propose."""
 
 
 def _proposed(drafted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The tokens that may be proposed, of those that are drafted and those that are not."""
+    """Return the mask of tokens that may be proposed, given the mask of tokens with q > 0."""
     kept = drafted.copy()
     kept[np.flatnonzero(~drafted)[:MOST_PROPOSED]] = True
     return kept
 
 
-def _joined(token: int, p: FloatArray, q: FloatArray) -> tuple[int, FloatArray, FloatArray]:
-    """Join the tokens of one place that are neither proposed nor written."""
+def _merge_rest(token: int, p: FloatArray, q: FloatArray) -> tuple[int, FloatArray, FloatArray]:
+    """Merge the tokens of one position that are neither proposed nor written."""
     kept = _proposed(q > 0.0)
     kept[token] = True
     if np.count_nonzero(~kept) < 2:
@@ -125,9 +125,9 @@ def _joined(token: int, p: FloatArray, q: FloatArray) -> tuple[int, FloatArray, 
 
 
 def without_undrafted(text: WrittenText) -> WrittenText:
-    """The same text over fewer tokens: those that are nowhere proposed, nor written, are made one.
+    """Return the text over fewer tokens: tokens that are never proposed or written are merged.
 
-    Acceptance depends on them by the target's mass of all of them alone; see `WrittenText.places`.
+    Acceptance depends only on the target's total mass of these tokens; see `WrittenText.places`.
 
     Examples
     --------
@@ -153,12 +153,12 @@ def without_undrafted(text: WrittenText) -> WrittenText:
 
 @dataclass(frozen=True)
 class Renewal:
-    """Tokens and target calls that texts of one length are expected to take.
+    """Expected tokens and target calls of texts.
 
     Attributes
     ----------
     tokens, calls : tuple of float
-        For each text: tokens of the rounds that begin in it, and how many these are.
+        For each text: expected tokens of the rounds that start in it, and their expected number.
 
     Examples
     --------
@@ -172,33 +172,33 @@ class Renewal:
 
     @property
     def efficiency(self) -> float:
-        """Tokens a target call."""
+        """Tokens per target call."""
         return float(sum(self.tokens) / sum(self.calls))
 
     @property
     def error(self) -> float:
-        """Standard error of the efficiency, texts being the independent units; NaN for one."""
+        """Standard error of the efficiency over independent texts; NaN for a single text."""
         n = len(self.tokens)
         if n < 2:
             return float("nan")
         tokens, calls = np.array(self.tokens), np.array(self.calls)
-        apart = (tokens - self.efficiency * calls) / calls.sum()
-        return float(np.sqrt(n / (n - 1) * np.sum(apart**2)))
+        influence = (tokens - self.efficiency * calls) / calls.sum()
+        return float(np.sqrt(n / (n - 1) * np.sum(influence**2)))
 
     @classmethod
     def of(cls, profiles: Iterable[FloatArray]) -> Renewal:
-        """Renew along each of some texts; see `renew`."""
+        """Apply `renew` to the profile of each text."""
         found = [renew(profile) for profile in profiles]
         return cls(tuple(tokens for tokens, _ in found), tuple(calls for _, calls in found))
 
 
 def renew(profile: FloatArray) -> tuple[float, float]:
-    """Expected tokens and calls of the rounds that begin in a text, the first at its first token.
+    """Compute expected tokens and calls of rounds in a text; the first starts at its first token.
 
     Parameters
     ----------
     profile : ndarray, shape (starts, L + 1)
-        r_l = A/P of the next l tokens at each place, with 1 at l = 0; falling along each row.
+        r_l = A/P of the next l tokens at each start, with 1 at l = 0; rows are decreasing.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def renew(profile: FloatArray) -> tuple[float, float]:
 
     Notes
     -----
-    Exact, and unbiased where the rows are independent unbiased estimates.  O(starts L).
+    Exact; unbiased if the rows are independent unbiased estimates.  O(starts L).
     """
     starts, width = profile.shape
     exactly = profile - np.append(profile[:, 1:], np.zeros((starts, 1)), axis=1)
@@ -214,5 +214,5 @@ def renew(profile: FloatArray) -> tuple[float, float]:
     visits[0] = 1.0
     for place in range(starts):
         visits[place + 1 : place + 1 + width] += visits[place] * exactly[place]
-    begun = visits[:starts]
-    return float(begun @ profile.sum(axis=1)), float(begun.sum())
+    rounds = visits[:starts]
+    return float(rounds @ profile.sum(axis=1)), float(rounds.sum())

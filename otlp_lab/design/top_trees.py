@@ -1,4 +1,4 @@
-"""Text renewal of deterministic trees, which the text alone does not tell: they are drafted."""
+"""Text renewal of deterministic trees, which are drafted along the text."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ def top_tree_renewal(
     drafting: TopTree,
     length: int,
 ) -> Renewal:
-    """Tokens and calls of a deterministic tree with target-only verification along texts.
+    """Compute tokens and calls of a deterministic tree with target-only verification along texts.
 
-    Given a text nothing is random: a round accepts as much of it as was drafted.
+    Given a text there is no randomness: a round accepts the longest drafted prefix of the text.
 
     Parameters
     ----------
     begun : callable
-        From the number of a text to the draft model at its beginning, and its token ids.
+        Maps the index of a text to the draft model at the beginning of the text, and its token ids.
     texts : sequence of WrittenText
     drafting : TopTree
     length : int
-        At least the drafting's; renewals with the same one are over the same rounds.
+        Maximum round length, at least that of the drafting.  Renewals with the same length are over
+        the same rounds.
 
     Notes
     -----
-    The draft's calls of a round, for every round.
+    The cost is the draft calls of every round.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Verifiers of serving engines, one file an engine, found where installed."""
+"""Verifiers of installed inference engines, one file per engine."""
 
 from otlp_lab.engines.engine import Engine
 from otlp_lab.engines.hugging_face import (

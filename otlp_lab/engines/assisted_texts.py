@@ -1,8 +1,8 @@
-"""Whether texts of transformers' assisted generation follow the target, with processors on.
+"""Tests of texts of transformers' assisted generation with processors against plain decoding.
 
-The law of plain decoding is read from the scores that `generate` itself reports after every prefix,
-so that each processor is the engine's own there, too.  Texts are those of two tiny models of random
-weights, drafts those of the assistant under the same options.
+The distribution of plain decoding is computed from the scores of `generate` after every prefix, so
+both sides use the engine's own processors.  Target and assistant are two tiny models with random
+weights under the same options.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from otlp.auditing.audited_rule import Progress, silent
 from otlp.auditing.gtest import g_test
 from otlp.auditing.report import Verdict
-from otlp.auditing.subject import Progress, silent
 from otlp.distribution import FloatArray
-from otlp_lab.engines.beside import Beside
+from otlp_lab.engines.beside import SampleTests
 
 VOCAB_SIZE, LENGTH = 3, 3
 PROMPT = (1, 2, 1)
@@ -43,27 +43,27 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "repetition_penalty": 1.3,
     },
 }
-"""Those of `generate` that depend on the text alone, and three at once."""
+"""Processors of `generate` that depend only on the text, and a combination of three."""
 
 Write = Callable[[Any, Any, int, Mapping[str, Any]], Any]
-"""Texts of a target and an assistant under options: tokens of shape (texts, LENGTH)."""
+"""Decodes texts of a target and an assistant under options: tokens of shape (texts, LENGTH)."""
 
 
 @dataclass(frozen=True)
-class ProcessedTexts(Beside):
-    """Whether an engine's texts follow its target under each processor.
+class ProcessedTexts(SampleTests):
+    """Tests of an engine's texts under each processor.
 
     Attributes
     ----------
     tests : mapping of str to GTest
-        By processors: texts of `LENGTH` tokens against the law of plain decoding.
+        Tests of texts of `LENGTH` tokens against plain decoding, by processors.
     """
 
     field, unit, wrong = "texts", "texts", Verdict.NOT_LOSSLESS
 
     @property
     def headline(self) -> str:
-        """What wrote them, and the law that they should follow."""
+        """Source of the texts, and the expected distribution."""
         return (
             f"Texts of generate(assistant_model=...), {LENGTH} tokens over {VOCAB_SIZE}, {{verb}} "
             "plain decoding; by processors:"
@@ -71,7 +71,7 @@ class ProcessedTexts(Beside):
 
 
 def assisted(target: Any, assistant: Any, samples: int, options: Mapping[str, Any]) -> Any:
-    """Texts of assisted generation, one after the other: shape (samples, LENGTH)."""
+    """Decode texts by assisted generation one by one; shape (samples, LENGTH)."""
     import torch
 
     prompt = torch.tensor([PROMPT])
@@ -92,15 +92,15 @@ def judge_texts(
     Parameters
     ----------
     samples : int
-        Texts under each, at most 1,000: some hundredths of a second each.
+        Number of texts per processor, at most 1,000; a text takes some hundredths of a second.
     seed : int
-        Of the models and of torch's generator, which is left as it was.
+        Seed of the models and of torch's generator, whose state is restored.
     rate : float
-        False-alarm rate of all the tests together.
+        False-alarm rate of all tests together.
     progress : callable
-        Called with the processors, and the share that is done.
+        Called with a label and the share done.
     write : callable, optional
-        Gives the texts; by default assisted generation.
+        Decodes the texts, default assisted generation.
     """
     import torch
 
@@ -119,7 +119,7 @@ def judge_texts(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings that `generate` gives of what it hands to its own assistant."""
+    """Suppress the warnings of `generate` about arguments passed to its own assistant."""
     logging = import_module("transformers").logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -130,7 +130,7 @@ def _quiet() -> Iterator[None]:
 
 
 def tiny_model() -> Any:
-    """A GPT-2 of random weights whose laws are far from flat."""
+    """Return a GPT-2 with random weights whose distributions are far from uniform."""
     transformers: Any = import_module("transformers")
     sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 16, "n_layer": 1, "n_head": 2}
     config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
@@ -138,12 +138,12 @@ def tiny_model() -> Any:
     model.lm_head.weight.data.mul_(6.0)
     model.generation_config.num_assistant_tokens = 2
     model.generation_config.num_assistant_tokens_schedule = "constant"
-    model.generation_config.assistant_confidence_threshold = 0.0  # no path is cut
+    model.generation_config.assistant_confidence_threshold = 0.0  # draft paths of full length
     return model
 
 
 def plain_law(model: Any, options: Mapping[str, Any]) -> FloatArray:
-    """The law of texts of plain decoding, shape (V ** LENGTH,)."""
+    """Compute the distribution of texts of plain decoding, shape (V ** LENGTH,)."""
     import torch
 
     law = np.ones(1)
@@ -163,5 +163,5 @@ def plain_law(model: Any, options: Mapping[str, Any]) -> FloatArray:
 def _generate(model: Any, tokens: Any, options: Mapping[str, Any], **settings: Any) -> Any:
     import torch
 
-    given = {"do_sample": True, "top_k": 0, "pad_token_id": 0, **options, **settings}
-    return model.generate(tokens, attention_mask=torch.ones_like(tokens), **given)
+    arguments = {"do_sample": True, "top_k": 0, "pad_token_id": 0, **options, **settings}
+    return model.generate(tokens, attention_mask=torch.ones_like(tokens), **arguments)

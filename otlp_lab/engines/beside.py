@@ -1,4 +1,4 @@
-"""What is judged beside an engine's verifier, by G-tests of its own drafts or texts."""
+"""G-tests of an engine's own drafts or texts, in addition to the audit of its verifier."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from otlp.auditing.report import Verdict
 
 
 @dataclass(frozen=True)
-class Beside(ABC):
-    """Tests of an engine's own drafts or texts, by settings; subclasses say of what.
+class SampleTests(ABC):
+    """Base class of tests of an engine's own drafts or texts, by settings.
 
     Attributes
     ----------
@@ -23,18 +23,18 @@ class Beside(ABC):
     tests: Mapping[str, GTest]
 
     field: ClassVar[str]
-    """Its name in JSON."""
+    """Name of the tests in JSON."""
 
     unit: ClassVar[str]
-    """What is counted."""
+    """Name of the samples in the plural."""
 
     wrong: ClassVar[Verdict]
-    """The verdict where a test rejects."""
+    """Verdict if a test rejects."""
 
     @property
     @abstractmethod
     def headline(self) -> str:
-        """What was tested, and against which law, with a place for the verb."""
+        """Samples and expected distribution, with a placeholder for the verb."""
 
     @property
     def passed(self) -> bool:
@@ -47,7 +47,7 @@ class Beside(ABC):
         return Verdict.NOT_REJECTED if self.passed else self.wrong
 
     def __str__(self) -> str:
-        """Say in a line for each test what was found."""
+        """Return the headline and one line per test."""
         verb = "follow" if self.passed else f"do NOT follow ({self.verdict.name})"
         lines = [self.headline.format(verb=verb)]
         for name, test in self.tests.items():

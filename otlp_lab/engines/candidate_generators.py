@@ -1,7 +1,8 @@
-"""Whether candidate generators of transformers draft from the q that they hand over.
+"""Tests of candidate generators of transformers: drafts must follow the returned q.
 
-The verifier takes softmax of the logits that a generator hands over for the law of its drafts.
-Pairs of tokens are drafted at one prefix, by a tiny model of random weights, and tested against it.
+The verifier uses the softmax of a generator's returned logits as the distribution of its drafts.
+Pairs of tokens are drafted at one prefix by a tiny model with random weights, and tested against
+this distribution.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import scipy
 
 from otlp.auditing.gtest import GTest, g_test
 from otlp.auditing.report import Verdict
-from otlp_lab.engines.beside import Beside
+from otlp_lab.engines.beside import SampleTests
 
 VOCAB_SIZE = 6
 PREFIX = (1, 2, 3)
@@ -29,19 +30,19 @@ WARPERS: Mapping[str, Mapping[str, Any]] = {
 }
 
 Draw = Callable[[int, Mapping[str, Any]], tuple[Any, Any]]
-"""Drafts B rows after `PREFIX` under warpers: tokens (B, L + 2), handed logits (B, 2, V)."""
+"""Drafts B rows after `PREFIX` under warpers: tokens (B, L + 2), returned logits (B, 2, V)."""
 
 
 @dataclass(frozen=True)
-class CandidateReport(Beside):
-    """Whether a candidate generator drafts from the q that it hands over.
+class CandidateReport(SampleTests):
+    """Tests of the drafts of a candidate generator against its returned q.
 
     Attributes
     ----------
     generator : str
-        Its class.
+        Name of the class.
     tests : mapping of str to GTest
-        By warpers: drafted pairs against softmax of the logits that were handed over.
+        Tests of drafted pairs against the softmax of the returned logits, by warpers.
     """
 
     generator: str
@@ -50,24 +51,25 @@ class CandidateReport(Beside):
 
     @property
     def headline(self) -> str:
-        """The generator's name, and the law that it should follow."""
-        return f"Candidate generator {self.generator}: drafts {{verb}} the q that is handed over."
+        """Name of the generator, and the expected distribution."""
+        return f"Candidate generator {self.generator}: drafts {{verb}} the q that it returns."
 
 
 def judge_candidates(
     draws: Mapping[str, Draw], samples: int, seed: int, rate: float
 ) -> tuple[CandidateReport, ...]:
-    """Test generators, given by name.
+    """Test candidate generators.
 
     Parameters
     ----------
     draws : mapping of str to callable
+        Generators by name.
     samples : int
-        Pairs drafted under each of `WARPERS`, at most 20,000.
+        Number of drafted pairs for each of `WARPERS`, at most 20,000.
     seed : int
-        Of torch's generator, which is left as it was.
+        Seed of torch's generator, whose state is restored.
     rate : float
-        False-alarm rate of all the tests together.
+        False-alarm rate of all tests together.
     """
     import torch
 
@@ -85,26 +87,26 @@ def judge_candidates(
 
 
 def _test(tokens: Any, logits: Any, rate: float) -> GTest:
-    """Test drafted pairs jointly: the second token's q is the one that was handed over."""
+    """Test drafted pairs jointly, with the returned q of both tokens."""
     pairs = tokens[:, len(PREFIX) :].numpy()
-    handed = logits.double().numpy()
-    q = scipy.special.softmax(handed, axis=-1)
+    returned = logits.double().numpy()
+    q = scipy.special.softmax(returned, axis=-1)
     counts = np.bincount(pairs @ (VOCAB_SIZE, 1), minlength=VOCAB_SIZE**2)
     law = np.zeros((VOCAB_SIZE, VOCAB_SIZE))
-    law[:, 0] = q[:, 0].mean(axis=0)  # what follows a token that was never drafted is not known
+    law[:, 0] = q[:, 0].mean(axis=0)  # q after a first token that was never drafted is unknown
     for token in np.unique(pairs[:, 0]):
         law[token] = law[token, 0] * q[pairs[:, 0] == token, 1].mean(axis=0)
     return g_test(counts, (law / law.sum()).ravel(), rate)
 
 
 def shipped(seed: int) -> dict[str, Draw]:
-    """The generators of the installed transformers that a tiny model can be handed to."""
+    """Return the generators of the installed transformers that work with a tiny model."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         draws = {"AssistedCandidateGenerator": _assisted()}
-        # transformers 4 has no such generator
+        # transformers 4 does not have this generator.
         if hasattr(_generators(), "SinglePositionMultiTokenCandidateGenerator"):
             draws["SinglePositionMultiTokenCandidateGenerator"] = _single_position()
     return draws
@@ -126,14 +128,14 @@ def _assisted() -> Draw:
     sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 16, "n_layer": 1, "n_head": 2}
     config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
     model = transformers.GPT2LMHeadModel(config).eval()
-    model.lm_head.weight.data.mul_(6.0)  # laws that a temperature changes
+    model.lm_head.weight.data.mul_(6.0)  # distributions that depend on the temperature
     model.generation_config.num_assistant_tokens = 2
-    model.generation_config.assistant_confidence_threshold = 0.0  # no path is cut
+    model.generation_config.assistant_confidence_threshold = 0.0  # draft paths of full length
 
     def draw(samples: int, warpers: Mapping[str, Any]) -> Any:
         tokens = torch.tensor([PREFIX] * samples)
-        given = {"attention_mask": torch.ones_like(tokens)}
-        made = _generators().AssistedCandidateGenerator(tokens, model, _config(warpers), given)
+        inputs = {"attention_mask": torch.ones_like(tokens)}
+        made = _generators().AssistedCandidateGenerator(tokens, model, _config(warpers), inputs)
         return made.get_candidates(tokens)
 
     return draw
@@ -143,7 +145,7 @@ def _single_position() -> Draw:
     import torch
 
     class Gemma4AssistantTable:
-        """Next-token logits by the last token; the generator takes assistants of this name only."""
+        """Next-token logits by the last token; the generator requires this class name."""
 
         device = torch.device("cpu")
         generation_config = _config({"num_assistant_tokens": 2})

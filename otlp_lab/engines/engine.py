@@ -1,4 +1,4 @@
-"""An engine's verifier as a rule to audit: found where installed, called, never copied."""
+"""Verifier of an inference engine as a rule to audit, called from the installed package."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from otlp.auditing.subject import Progress
+from otlp.auditing.audited_rule import Progress
 from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
-from otlp_lab.engines.beside import Beside
+from otlp_lab.engines.beside import SampleTests
 
 Tables: TypeAlias = Sequence[FloatArray]
 
 
 @dataclass(frozen=True)
 class EngineRounds:
-    """An engine's verifier, and the draft sampler that it shares its random state with.
+    """An engine's verifier and draft sampler with a shared random state.
 
     Attributes
     ----------
     verify : callable
-        As a rule of `otlp.audit_rounds`.
+        The `rule` of `otlp.audit_rounds`.
     draft : callable
-        As its `drafter`.
+        The `drafter` of `otlp.audit_rounds`.
     """
 
     verify: Callable[..., Any]
     draft: Callable[..., Any]
 
 
-def as_they_are(target: Tables, draft: Tables) -> Tables:
-    """The law of a lossless verifier: the target's."""
+def target_tables(target: Tables, draft: Tables) -> Tables:
+    """Return the tables of the target, the output distribution of a lossless verifier."""
     return target
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A verifier of a serving engine.
+    """A verifier of an inference engine.
 
     Attributes
     ----------
     name : str
-        As in ``otlp lab audit-engine NAME``.
+        NAME of ``otlp lab audit-engine NAME``.
     package : str
-        The distribution that it comes in.
+        Name of the distribution package.
     function : str
-        What is called.
+        Called function.
     known : tuple of str
-        Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
+        Audited versions, or prefixes of versions that end with a dot.
     load : callable
-        Gives the rule, as for `otlp.audit_rounds` on one path, or `EngineRounds`; raises
-        ImportError, AttributeError or OSError where the engine lacks it.
+        Returns the rule for `otlp.audit_rounds` on one path, or `EngineRounds`.  Raises
+        ImportError, AttributeError or OSError if the engine does not have the function.
     batch : int or None
-        EngineRounds that the rule takes at once.
-    beside : callable
-        Tests the engine's own drafting or texts, given samples, a seed, a false-alarm rate and what
-        reports progress; without it nothing is tested.
-    aims : callable
-        From the tables of target and draft to those of the law that its text has to follow.
+        Number of rounds per call of the rule.
+    sample_tests : callable
+        Tests the engine's own drafts or texts, given the number of samples, a seed, a false-alarm
+        rate and a progress callable; by default there are no such tests.
+    expected_tables : callable
+        Maps the tables of target and draft to those of the expected output distribution.
     """
 
     name: str
@@ -68,8 +68,8 @@ class Engine:
     known: tuple[str, ...]
     load: Callable[[], Callable[..., Any] | EngineRounds]
     batch: int | None = None
-    beside: Callable[[int, int, float, Progress], tuple[Beside, ...]] = lambda *_: ()
-    aims: Callable[[Tables, Tables], Tables] = as_they_are
+    sample_tests: Callable[[int, int, float, Progress], tuple[SampleTests, ...]] = lambda *_: ()
+    expected_tables: Callable[[Tables, Tables], Tables] = target_tables
 
     @property
     def version(self) -> str:
@@ -90,22 +90,22 @@ class Engine:
 
     @property
     def label(self) -> str:
-        """What is called, of which version, and whether that version is known."""
+        """Package, version and function, with a note if this version was not audited before."""
         version = self.version
         known = any(
             version == one or (one.endswith(".") and version.startswith(one)) for one in self.known
         )
-        doubt = "" if known else f", a version not tried before (known: {', '.join(self.known)})"
-        return f"{self.package} {version}: {self.function}{doubt}"
+        note = "" if known else f", a version not audited before (known: {', '.join(self.known)})"
+        return f"{self.package} {version}: {self.function}{note}"
 
     def rule(self) -> Callable[..., Any] | EngineRounds:
-        """The engine's verifier, as `otlp.audit_rounds` calls it, with its draft sampler if known.
+        """Load the verifier as a rule of `otlp.audit_rounds`, or with its draft sampler.
 
         Raises
         ------
         EngineNotFoundError
-            If the package is not installed, something that it needs is missing, or this version
-            has no such function.
+            If the package or one of its dependencies is not installed, or this version does not
+            have the function.
         """
         label = self.label
         try:

@@ -1,14 +1,14 @@
-"""An engine's verifier on paths of random models, and its drafts beside what it says of them."""
+"""Audit of an engine's verifier and drafting on paths of random models."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, audit_rounds
-from otlp.auditing.auditor import OF_ROUNDS
-from otlp.auditing.subject import Progress, silent
+from otlp.auditing.audited_rule import Progress, silent
+from otlp.auditing.auditor import DEFAULT_ROUNDS
 from otlp.decode import random_pair
-from otlp_lab.engines.beside import Beside
+from otlp_lab.engines.beside import SampleTests
 from otlp_lab.engines.engine import Engine, EngineRounds
 
 
@@ -20,8 +20,8 @@ def audit_engine(
     *,
     settings: AuditSettings,
     progress: Progress = silent,
-) -> tuple[AuditReport, tuple[Beside, ...]]:
-    """Audit an engine's verifier, and its drafting."""
+) -> tuple[AuditReport, tuple[SampleTests, ...]]:
+    """Audit an engine's verifier and drafting."""
     found, rng = engine.rule(), np.random.default_rng(seed)
     rule, drafter = (
         (found.verify, found.draft) if isinstance(found, EngineRounds) else (found, None)
@@ -29,7 +29,7 @@ def audit_engine(
     draft, target = random_pair(vocab_size, length + 1, rng)
     report = audit_rounds(
         rule,
-        engine.aims(target.tables, draft.tables),
+        engine.expected_tables(target.tables, draft.tables),
         draft.tables,
         DraftedPaths(1, length),
         drafter=drafter,
@@ -39,5 +39,5 @@ def audit_engine(
         rng=rng,
         progress=progress,
     )
-    samples = OF_ROUNDS if settings.samples is None else settings.samples
-    return report, engine.beside(samples, seed, settings.false_alarm_rate, progress)
+    samples = DEFAULT_ROUNDS if settings.samples is None else settings.samples
+    return report, engine.sample_tests(samples, seed, settings.false_alarm_rate, progress)

@@ -1,7 +1,7 @@
-"""SGLang: the Triton kernel of chains, which verifies by token or by block.
+"""SGLang: the Triton kernel for chains, which verifies by token or by block.
 
-The kernel's file needs Triton alone.  Without a GPU set TRITON_INTERPRET=1: some hundredths of a
-second a round.  The kernel of trees is compiled by CUDA and cannot be run without one.
+The file of the kernel needs only Triton.  Without a GPU set TRITON_INTERPRET=1: a round takes some
+hundredths of a second.  The kernel for trees is compiled with CUDA and cannot run without a GPU.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def _load(block: bool) -> Callable[..., Any]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        # Triton reads it when the kernel is defined
+        # Triton reads this variable when the kernel is defined.
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    # not the package itself, which may need a GPU
+    # Do not import the package, which may need a GPU.
     package = importlib.util.find_spec("sglang")
     if package is None or package.origin is None:
         raise ImportError("no package sglang")
@@ -37,7 +37,7 @@ def _load(block: bool) -> Callable[..., Any]:
 
         rounds, _, length = draft_tokens.shape
         width = length + 1
-        # the first slot is the token before the round
+        # The first slot is the token before the round.
         slots = torch.nn.functional.pad(tensor(draft_tokens[:, 0], torch.int64), (1, 0))
         places = torch.arange(rounds * width, device=device).view(rounds, width)
         predicts = torch.zeros(rounds * width, dtype=torch.int32, device=device)
@@ -60,8 +60,8 @@ def _load(block: bool) -> Callable[..., Any]:
             True,
             block_verification=block,
         )
-        given = torch.arange(width, device=device) <= accepted[:, None]
-        return torch.where(given, predicts.view(rounds, width), -1).cpu()
+        valid = torch.arange(width, device=device) <= accepted[:, None]
+        return torch.where(valid, predicts.view(rounds, width), -1).cpu()
 
     return rule
 

@@ -1,8 +1,8 @@
 """vLLM: V1's rejection sampler, and V2's Triton kernels, which verify by token or by block.
 
-Without a GPU set TRITON_INTERPRET=1: tenths of a second a round.  The CUDA functions that the
-interpreter lacks, expm1 and log1p, are replaced by their definitions there, and the kernel of top-k
-and top-p by vLLM's own form in PyTorch.
+Without a GPU set TRITON_INTERPRET=1: a round takes tenths of a second.  For the interpreter the
+missing CUDA functions expm1 and log1p are replaced by their definitions, and the kernel for top-k
+and top-p by vLLM's own PyTorch version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from otlp_lab.engines.engine import Engine, EngineRounds
 
 SEED = 7
-"""Of the first of the requests that go on from round to round."""
+"""Seed of the first of the requests that continue from round to round."""
 
 
 def _device() -> str:
@@ -28,14 +28,14 @@ def _device() -> str:
 
     if torch.cuda.is_available():
         return "cuda"
-    # Triton reads it when kernels are defined
+    # Triton reads this variable when kernels are defined.
     os.environ.setdefault("TRITON_INTERPRET", "1")
-    _let_in_triton()
+    _import_triton()
     return "cpu"
 
 
-def _let_in_triton() -> None:
-    """Make vLLM import Triton without the driver of a device: the interpreter needs none."""
+def _import_triton() -> None:
+    """Make vLLM import Triton without a device driver, which the interpreter does not need."""
     from triton.backends import backends
 
     driver = SimpleNamespace(is_active=lambda: True)
@@ -54,7 +54,7 @@ def _load_v1(unprocess: Callable[[Any], tuple[Any, dict[str, Any]]]) -> Callable
     from vllm.v1.sample import rejection_sampler as sampler
     from vllm.v1.sample.ops import topk_topp_sampler
 
-    if device == "cpu":  # the interpreter does not take the kernel
+    if device == "cpu":  # the interpreter does not support the kernel
         sampler.apply_top_k_top_p = topk_topp_sampler.apply_top_k_top_p_pytorch
 
     def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
@@ -82,8 +82,8 @@ def _load_v1(unprocess: Callable[[Any], tuple[Any, dict[str, Any]]]) -> Callable
     return rule
 
 
-def as_they_are(logits: Any) -> tuple[Any, dict[str, Any]]:
-    """The logits, and processors that leave them alone."""
+def without_processors(logits: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the logits unchanged, with neutral processors."""
     import torch
 
     temperature = torch.ones(len(logits), device=logits.device)
@@ -91,10 +91,10 @@ def as_they_are(logits: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def unprocessed(logits: Any) -> tuple[Any, dict[str, Any]]:
-    """Logits, over one token more, from which processors make those given; rows differ in them.
+    """Return logits over V + 1 tokens that processors map to `logits`; processors vary by row.
 
-    A row has one of three temperatures, and of four in turn: top-k, top-p, both or neither, which
-    take the last token away again: it is there, half as likely as the least likely one.
+    A row has one of three temperatures, and one of four cuts: top-k, top-p, both or neither.  The
+    cuts remove the additional last token, which is half as likely as the least likely token.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def unprocessed(logits: Any) -> tuple[Any, dict[str, Any]]:
     row = torch.arange(rows, device=logits.device)
     by_k, by_p = (row % 4 == 0) | (row % 4 == 2), (row % 4 == 1) | (row % 4 == 2)
     least = logits.amin(dim=-1, keepdim=True).exp()
-    # less than half of the least goes, whatever the other places of the row keep
+    # Remove less than half of the smallest probability over all positions of the row.
     most = least.amin(dim=1)[:, 0]
     extra = torch.where((by_k | by_p)[:, None, None], 0.5 * most[:, None, None], 0.0 * least)
     temperature = 0.5 * 2.0 ** (row % 3)
@@ -143,23 +143,23 @@ def _load_v2_round() -> EngineRounds:
     import torch
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 
-    takes = inspect.signature(gumbel_sample).parameters
-    flags = {"is_drafting": True} if "is_drafting" in takes else {}
-    seeds, places, said = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(3))
+    parameters = inspect.signature(gumbel_sample).parameters
+    flags = {"is_drafting": True} if "is_drafting" in parameters else {}
+    seeds, places, logits = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(3))
 
     def draft(tables: Any, rows: int) -> Any:
-        nonlocal seeds, places, said
-        if len(seeds) != rows:  # requests, which go on from round to round
+        nonlocal seeds, places, logits
+        if len(seeds) != rows:  # start new requests, which continue from round to round
             seeds = torch.arange(rows, device=device) + SEED
             places = torch.zeros(rows, dtype=torch.int64, device=device)
         every, drafted = torch.arange(rows, device=device), np.zeros((rows, 0), dtype=np.int64)
-        said = torch.zeros((rows, len(tables), tables[0].shape[-1]), device=device)
+        logits = torch.zeros((rows, len(tables), tables[0].shape[-1]), device=device)
         for step, table in enumerate(tables):
             law = table[tuple(drafted.T)] if step else np.tile(table, (rows, 1))
-            # the kernel would keep them so, but for a mask that the interpreter does not take
-            said[:, step] = torch.as_tensor(law, device=device).log()
+            # The kernel would store the logits, but the interpreter does not support its mask.
+            logits[:, step] = torch.as_tensor(law, device=device).log()
             sampled = gumbel_sample(
-                said[:, step].contiguous(),
+                logits[:, step].contiguous(),
                 every.to(torch.int32),
                 torch.ones(rows, device=device),
                 seeds,
@@ -172,7 +172,7 @@ def _load_v2_round() -> EngineRounds:
 
     def verify(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         nonlocal places
-        verified, count = _verify_v2(kernels, draft_tokens, p, said, seeds, places, block=False)
+        verified, count = _verify_v2(kernels, draft_tokens, p, logits, seeds, places, block=False)
         places = places + count
         return verified
 
@@ -184,14 +184,14 @@ def _v2_kernels() -> tuple[Any, str]:
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils as kernels
 
     if device == "cpu":
-        _mend_interpreter(kernels)
+        _add_device_functions(kernels)
     return kernels, device
 
 
 def _verify_v2(
     kernels: Any, draft_tokens: Any, p: Any, draft: Any, seeds: Any, places: Any, block: bool
 ) -> tuple[Any, Any]:
-    """One call for requests with these seeds, in these places of their texts: rows and counts."""
+    """Verify requests with given seeds and positions in one call; return rows and counts."""
     import torch
 
     rounds, _, length = draft_tokens.shape
@@ -201,7 +201,7 @@ def _verify_v2(
         return torch.as_tensor(values, device=device).to(kind).contiguous()
 
     every = torch.arange(rounds * width, device=device)
-    # the first slot is the token before the round
+    # The first slot is the token before the round.
     slots = torch.nn.functional.pad(tensor(draft_tokens[:, 0], torch.int64), (1, 0))
     sampled, count = kernels.rejection_sample(
         tensor(p[:, 0], torch.float32).log().view(-1, size),
@@ -217,19 +217,19 @@ def _verify_v2(
         length,
         use_block_verification=block,
     )
-    given = torch.arange(width, device=device) < count[:, None]
-    return torch.where(given, sampled, -1).cpu(), count
+    valid = torch.arange(width, device=device) < count[:, None]
+    return torch.where(valid, sampled, -1).cpu(), count
 
 
-def _mend_interpreter(kernels: Any) -> None:
-    """Give the interpreter what only CUDA's library of device functions has."""
+def _add_device_functions(kernels: Any) -> None:
+    """Define the functions for the interpreter that exist only in CUDA's device library."""
     tl = kernels.tl
     kernels.tldevice.log1p = lambda x: tl.log(1.0 + x)
     kernels.tldevice.expm1 = lambda x: tl.exp(x) - 1.0
 
 
 def _package() -> str:
-    """The distribution that brings vllm: that for CPUs has a name of its own."""
+    """Return the name of the installed distribution of vllm, which differs on CPUs."""
     try:
         metadata.version("vllm")
     except metadata.PackageNotFoundError:
@@ -242,7 +242,7 @@ _ENGINE = partial(Engine, package=_package(), known=("0.32.0",), batch=64)
 VLLM_V1 = _ENGINE(
     name="vllm-v1",
     function="v1.sample.rejection_sampler.rejection_sample",
-    load=lambda: _load_v1(as_they_are),
+    load=lambda: _load_v1(without_processors),
 )
 
 VLLM_V1_PROCESSORS = _ENGINE(

@@ -1,4 +1,4 @@
-"""One sequence of a batch that `generate` of transformers decodes: a stream of verified tokens."""
+"""Decoding of one row of a batch of transformers' `generate`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from otlp.errors import InvalidInputError
 
 
 class RowPlace(NamedTuple):
-    """Where a row stands in its batch: processors see the text as `generate` would show it.
+    """Row of a batch and its padding, so that processors see the same text as in `generate`.
 
     Attributes
     ----------
     row : int
-        Its number.
+        Index of the row.
     rows : int
-        How many there are.
+        Number of rows in the batch.
     padding : tuple of int
-        Tokens that the attention mask masks, in front of its text.
+        Masked tokens in front of the row's text.
     """
 
     row: int
@@ -36,15 +36,15 @@ class RowPlace(NamedTuple):
 
 
 class RowStep(NamedTuple):
-    """A token, and what the target said of its place, shape (V,) each.
+    """A token with the target's logits and scores at its position.
 
     Attributes
     ----------
     token : int
-    logits : torch.Tensor
-        Before the processors.
-    scores : torch.Tensor
-        After them.
+    logits : torch.Tensor, shape (V,)
+        Logits before the processors.
+    scores : torch.Tensor, shape (V,)
+        Logits after the processors.
     """
 
     token: int
@@ -53,7 +53,7 @@ class RowStep(NamedTuple):
 
 
 class ProcessedModel(HuggingFaceModel):
-    """A model whose distributions come through generate's logits processors."""
+    """Model whose logits are processed by generate's logits processors."""
 
     def __init__(self, model: Any, processors: Any, sampling: Sampling, place: RowPlace) -> None:
         super().__init__(model, sampling=sampling)
@@ -62,7 +62,7 @@ class ProcessedModel(HuggingFaceModel):
         self.seen: tuple[Any, Any] | None = None
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Process the logits of each node with the text before it, then normalise."""
+        """Process the logits of each node given its text, then normalise."""
         import torch
 
         logits = torch.from_numpy(self.logits(tree, nodes)).to(self.model.device)
@@ -70,7 +70,7 @@ class ProcessedModel(HuggingFaceModel):
         scores = []
         for node, found in zip(nodes, logits, strict=True):
             text = self.tensor([[*padding, *self._context, *tree.path(int(node)).tolist()]])
-            # some processors know the prompts of the batch, row by row
+            # Some processors store the prompts of the batch by row.
             batch = self.processors(text.repeat(rows, 1), found.repeat(rows, 1))
             scores.append(batch[row])
         self.seen = logits, torch.stack(scores).float()
@@ -85,16 +85,16 @@ def decode_row(
     max_length: int,
     rng: np.random.Generator,
 ) -> Iterator[RowStep]:
-    """Yield the tokens of one row, a round at a time, without an end.
+    """Yield the tokens of one row, round by round, without end.
 
     Parameters
     ----------
     draft, target : Model
-        Both at the end of the prompt.
+        Models positioned at the end of the prompt.
     wanted : Drafting
     verification : Verification
     max_length : int
-        What the row is to grow to, its padding included: near it, the drafting is shortened.
+        Maximum length of the row, including padding; the drafting is shortened near this length.
     rng : numpy.random.Generator
     """
     held, padding = target.context.size, len(target.place.padding)
@@ -107,17 +107,17 @@ def decode_row(
 
 
 def check_room(target: ProcessedModel, max_length: int) -> None:
-    """Refuse, before a token is decoded, a text that the target cannot hold.
+    """Check that a text of `max_length` tokens fits into the target's context.
 
     Raises
     ------
     InvalidInputError
-        Saying how many new tokens it can.
+        If the text does not fit; the message contains the largest possible max_new_tokens.
     """
     wanted = max_length - len(target.place.padding)
     limit, held = target.context_limit, target.context.size
     if limit is not None and wanted > limit:
         raise InvalidInputError(
-            f"the text would grow to {wanted} tokens and the context of {target.name} is {limit}: "
-            f"give max_new_tokens of at most {limit - held}"
+            f"a text of up to {wanted} tokens exceeds the context of {target.name}, {limit}: "
+            f"set max_new_tokens to at most {limit - held}"
         )

@@ -31,7 +31,7 @@ from otlp_lab.generation.generation_options import check_options
 from otlp_lab.tuning.tuned import Tuned
 
 UNTUNED = 2, 4, "two-slice"
-"""Paths, length and verification by default."""
+"""Default paths, length and verification."""
 
 
 def generate(
@@ -50,42 +50,46 @@ def generate(
     streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """Decode with a draft model; hand it to ``generate`` as ``custom_generate``.
+    """Decode with a draft model, as ``custom_generate`` of transformers' ``generate``.
 
     Parameters
     ----------
     model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
-        As ``generate`` prepares them: the target; prompts (B, T), padded on the left where
-        ``attention_mask`` says so; temperature, top-k, penalties, lengths, end tokens.
+        Arguments prepared by ``generate``: the target; prompts (B, T), with left padding according
+        to ``attention_mask``; temperature, top-k, penalties, lengths, end tokens.
     draft_model : transformers.PreTrainedModel or Model
-        Over the same vocabulary: a network with the same processors, or a model such as `NGram`
-        with its own `sampling`.
-    paths, length, verification
-        K and L; an algorithm that takes K i.i.d. paths, by name or as an object.
+        Draft model with the same vocabulary: a network, which uses the same processors, or a model
+        such as `NGram`, which uses its own `sampling`.
+    paths, length : int
+        Number of paths K and path length L.
+    verification : str or Verification
+        Algorithm for K i.i.d. paths, by name or as an object.
     tuned : Tuned, optional
-        What ``otlp lab tune`` wrote for these two models on this device (`Tuned.read`), in place of
-        these three.
+        Setting written by ``otlp lab tune`` for these models on this device (`Tuned.read`).
+        Replaces `paths`, `length` and `verification`.
     stop_strings, tokenizer, streamer
-        Where to stop, and who is shown each token.  ``generate`` keeps its own tokenizer and
-        streamer from a function: bind them, ``custom_generate=functools.partial(
-        otlp_lab.generation.generate, tokenizer=tokenizer)``.
+        Same as for ``generate``, which does not pass its own tokenizer and streamer to a function:
+        bind them with ``custom_generate=functools.partial(otlp_lab.generation.generate,
+        tokenizer=tokenizer)``.
 
     Returns
     -------
     torch.Tensor, shape (B, T + new), or GenerateDecoderOnlyOutput
-        With ``return_dict_in_generate`` the latter: sequences, scores and logits if asked for.
+        The latter if ``return_dict_in_generate``: sequences, and scores and logits if requested.
 
     Raises
     ------
     InvalidInputError
-        Without a draft, for a text beyond the target's context, and for every option that would
-        not come to the same as without a draft, by name.
+        If there is no draft, if the text exceeds the target's context, or for options whose output
+        would not be distributed as without a draft; the message names the options.
     UnsupportedProblemError
-        If the algorithm does not take K i.i.d. paths, or a model does not fit (`HuggingFaceModel`).
+        If the algorithm does not support K i.i.d. paths, or a model is unsupported
+        (`HuggingFaceModel`).
 
     Notes
     -----
-    ``transformers.set_seed`` fixes the random numbers.  A batch takes the time of its rows.
+    ``transformers.set_seed`` sets the random seed.  The rows of a batch are decoded one by one, so
+    their times add up.
 
     Examples
     --------
@@ -100,7 +104,7 @@ def generate(
     torch.Size([1, 8])
     """
     if not model_kwargs.get("synced_gpus"):
-        model_kwargs.pop("synced_gpus", None)  # transformers 4.56 hands it over
+        model_kwargs.pop("synced_gpus", None)  # transformers 4.56 passes it
     draft_model = _draft_of(generation_config, draft_model)
     check_options(input_ids, generation_config, logits_processor, model_kwargs)
     if stop_strings is not None:
@@ -110,7 +114,7 @@ def generate(
         is_a(tuned, Tuned, "tuned")
         if (paths, length, verification) != UNTUNED:
             raise InvalidInputError(
-                "tuned has paths, length and verification: leave these out, or tuned"
+                "tuned already sets paths, length and verification: leave out these, or tuned"
             )
         tuned.check_models(*(_name(one) for one in (model, draft_model)))
         tuned.check_loaded(model.device, model.dtype)
@@ -125,7 +129,7 @@ def generate(
 def _pairs(
     model: Any, draft_model: Any, processors: Any, config: Any, tuned: Tuned | None, places: Any
 ) -> list[tuple[Model, ProcessedModel]]:
-    """Draft and target of each row: networks are shared, a draft that is none is copied."""
+    """Return draft and target of each row; networks are shared, other drafts are copied."""
     sampling = Sampling(1.0 if config.do_sample else 0.0)
     draft_sampling = _draft_sampling(sampling, tuned, draft_model)
 
@@ -146,14 +150,14 @@ def _rows(
     verification: str | Verification,
     max_length: int,
 ) -> list[Iterator[RowStep]]:
-    """Start every row at its prompt."""
+    """Start decoding each row at its prompt."""
     import torch
 
     algorithm = find_verification(verification)
     if isinstance(algorithm, Equality):
         raise InvalidInputError(
-            "equality needs a target that draws by a seed, and generate draws by itself: decode "
-            "with otlp.decode.decode and GumbelMax, or take another verification"
+            "equality needs a target with seeded draws, which generate does not have: decode "
+            "with otlp.decode.decode and GumbelMax, or use another verification"
         )
     check_round(*pairs[0], wanted, algorithm)
     rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
@@ -165,33 +169,33 @@ def _rows(
 
 
 def _draft_sampling(sampling: Sampling, tuned: Tuned | None, draft_model: Any) -> Sampling:
-    """That of the draft: the logits that it comes after have generate's temperature already."""
+    """Return the draft's sampling; its logits are already divided by generate's temperature."""
     if tuned is None or tuned.draft_temperature is None or not sampling.temperature:
         return sampling
     if isinstance(draft_model, Model):
         raise InvalidInputError(
-            f"the setting was tuned with the draft at temperature {tuned.draft_temperature:g}: "
-            "give its network as draft_model, or a Model with that temperature and a setting "
-            "without draft_temperature"
+            f"tuned has the draft at temperature {tuned.draft_temperature:g}: pass the network of "
+            "the draft as draft_model, or a Model with this temperature and a setting without "
+            "draft_temperature"
         )
     return sampling.at(tuned.draft_temperature / (tuned.sampling.temperature or 1.0))
 
 
 def _name(model: Any) -> str:
-    """What a model was loaded from."""
+    """Return the name or path that a model was loaded from."""
     return model.name if isinstance(model, Model) else str(model.config._name_or_path)
 
 
 def _decode(
     text: Any, rows: list[Iterator[RowStep]], criteria: Any, config: Any, streamer: Any
 ) -> Any:
-    """The sampling loop of `generate`, a column of the batch at a time, from rows of tokens."""
+    """Run the sampling loop of `generate`, one column of the batch at a time."""
     import torch
 
     kept: list[RowStep] = []
     keeps = config.return_dict_in_generate
     scores: tuple[Any, ...] | None = () if keeps and config.output_scores else None
-    # without an end token, rows go on until all are done, as in generate
+    # Without an end token, rows continue until all rows are done, as in generate.
     pads = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     going = torch.ones(len(rows), dtype=torch.bool, device=text.device)
     while bool(going.any()):
@@ -223,7 +227,7 @@ def _decode(
 
 
 def _stacked(column: Any, steps: list[RowStep | None]) -> Any:
-    """What the target said of a column; zeros for rows that ended before."""
+    """Stack the target's logits and scores of a column; zeros for rows that ended before."""
     import torch
 
     blank = torch.zeros_like(next(one.logits for one in steps if one is not None))
@@ -244,30 +248,30 @@ def _places(input_ids: Any, mask: Any) -> list[RowPlace]:
 def _draft_of(config: Any, draft_model: Any) -> Any:
     if config is None:
         raise InvalidInputError(
-            "otlp_lab.generation.generate is called by generate of transformers: "
+            "otlp_lab.generation.generate must be called by generate of transformers: "
             "model.generate(..., custom_generate=otlp_lab.generation.generate, "
             "draft_model=small_model)"
         )
     if draft_model is None:
         raise InvalidInputError(
-            "generate needs draft_model=, a small model of the same vocabulary; what is given as "
-            "assistant_model is not handed to a function"
+            "generate needs draft_model=, a small model with the same vocabulary; assistant_model "
+            "is not passed to a custom_generate function"
         )
     if not (hasattr(draft_model, "generate") or isinstance(draft_model, Model)):
         raise InvalidInputError(
-            f"draft_model is {type(draft_model).__name__}: give a model of transformers, or an "
-            "otlp.decode.Model such as NGram(vocab_size)"
+            "draft_model must be a model of transformers or an otlp.decode.Model such as "
+            f"NGram(vocab_size), got {type(draft_model).__name__}"
         )
     return draft_model
 
 
 def _stopping_at(stop_strings: Any, tokenizer: Any, criteria: Any) -> Any:
-    """The criteria and one for strings, in front of that of the end token as in generate."""
+    """Add a criterion for strings, in front of the criterion for end tokens as in generate."""
     from transformers import StoppingCriteriaList, StopStringCriteria
 
     if tokenizer is None:
         raise InvalidInputError(
-            "stop_strings need the tokenizer, which generate keeps back from a function: give "
+            "stop_strings need the tokenizer, which generate does not pass to a function: use "
             "custom_generate=functools.partial(otlp_lab.generation.generate, tokenizer=tokenizer)"
         )
     return StoppingCriteriaList([StopStringCriteria(tokenizer, stop_strings), *criteria])
@@ -275,7 +279,7 @@ def _stopping_at(stop_strings: Any, tokenizer: Any, criteria: Any) -> Any:
 
 @contextmanager
 def _evaluating(*models: Any) -> Iterator[None]:
-    """Put networks, and each of their modules, into evaluation mode for a while."""
+    """Put networks and their modules into evaluation mode within the block."""
     networks = [model for model in models if not isinstance(model, Model)]
     modes = [(module, module.training) for network in networks for module in network.modules()]
     try:

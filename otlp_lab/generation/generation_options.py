@@ -1,7 +1,7 @@
-"""What `generate` of transformers may be asked for: every option is honoured or refused by name.
+"""Options of transformers' `generate`: each option is honoured or rejected by name.
 
-The lists are closed.  An option that is on none of them, in whatever version of transformers, is
-refused unless it has the value that stands for nothing.
+The lists are closed.  In any version of transformers, an option that is on none of the lists is
+rejected unless it has its neutral value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IDLE = frozenset(
 """Fields that do not change the distribution of sampled or greedy sequences."""
 
 NOTHING = {"guidance_scale": 1, "cache_implementation": "dynamic"}
-"""Values, beside None, False and the default, with which a field asks for nothing."""
+"""Neutral values of fields, in addition to None, False and the default."""
 
 PROCESSORS = frozenset(
     "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor TemperatureLogitsWarper "
@@ -43,10 +43,10 @@ PROCESSORS = frozenset(
     "ExponentialDecayLengthPenalty LogitNormalization SuppressTokensAtBeginLogitsProcessor "
     "SuppressTokensLogitsProcessor WatermarkLogitsProcessor".split()
 )
-"""Processors of transformers that are functions of the text and its logits alone.
+"""Processors of transformers that are functions of only the text and its logits.
 
-They are called at drafted places, which may never become text, in the order of the tree: a
-processor that remembers its calls would change the distribution.
+Processors are called at all draft positions in the order of the tree, including rejected ones: a
+processor that stores earlier calls would change the distribution.
 """
 
 INPUTS = frozenset({"attention_mask", "use_cache", "logits_to_keep"})
@@ -54,7 +54,7 @@ CACHES = frozenset({"cache", "past_key_values"})
 """Names of the cache: since transformers 5.24, and before."""
 
 PREPARED = INPUTS | CACHES | {"position_ids"}
-"""What may be given to the model's forward, and what `generate` may have prepared for it."""
+"""Allowed arguments of the model's forward, given by the user or prepared by `generate`."""
 
 
 def check_options(
@@ -63,7 +63,7 @@ def check_options(
     processors: Iterable[Any],
     model_kwargs: Mapping[str, Any],
 ) -> None:
-    """Refuse what would be left out in silence, of what `generate` hands to a function.
+    """Check that all options of `generate` are honoured.
 
     Parameters
     ----------
@@ -71,42 +71,42 @@ def check_options(
     config : transformers.GenerationConfig
     processors : iterable of LogitsProcessor
     model_kwargs : mapping
-        What `generate` would give to the model.
+        Arguments that `generate` would pass to the model.
 
     Raises
     ------
     InvalidInputError
-        Naming every option that is not honoured.
+        If an option is not honoured; the message names all such options.
     """
     if (config.num_beams or 1) > 1:
         raise InvalidInputError(
-            f"num_beams is {config.num_beams}: generate with a draft model samples or decodes "
+            f"num_beams must be 1 with a draft model, got {config.num_beams}: sample or decode "
             "greedily, without beams"
         )
     mask = model_kwargs.get("attention_mask")
     _check_padding(input_ids, mask)
-    asked = [*_odd_fields(config), *_odd_inputs(input_ids, model_kwargs)]
-    if asked:
+    unsupported = [*_unsupported_fields(config), *_unsupported_inputs(input_ids, model_kwargs)]
+    if unsupported:
         raise InvalidInputError(
-            f"generate with a draft model does not take {', '.join(sorted(set(asked)))}: leave "
-            "it out, or decode without a draft"
+            "generate with a draft model does not support "
+            f"{', '.join(sorted(set(unsupported)))}: leave it out, or decode without a draft"
         )
     for processor in processors:
         if not _is_function_of_text(processor):
             raise InvalidInputError(
-                f"generate with a draft model does not take the logits processor "
-                f"{type(processor).__name__}: only those are taken that are known to be functions "
-                "of the text and its logits, without a memory of earlier calls; a class of your "
-                "own can say that it is one by function_of_text = True"
+                f"generate with a draft model does not support the logits processor "
+                f"{type(processor).__name__}: processors must be functions of the text and its "
+                "logits without state; set function_of_text = True on your own class if it is "
+                "such a function"
             )
 
 
-def _odd_fields(config: Any) -> list[str]:
-    """Fields of a generation config that ask for something else."""
+def _unsupported_fields(config: Any) -> list[str]:
+    """Return the fields of a generation config with unsupported values."""
     from transformers import GenerationConfig
 
     blank: Any = GenerationConfig()
-    # since transformers 5 a blank config says None, and generate fills in the defaults
+    # Since transformers 5 a blank config contains None, and generate fills in the defaults.
     defaults = {**vars(blank), **getattr(blank, "_get_default_generation_params", dict)()}
     return [
         name
@@ -117,13 +117,13 @@ def _odd_fields(config: Any) -> list[str]:
     ]
 
 
-def _odd_inputs(input_ids: Any, model_kwargs: Mapping[str, Any]) -> list[str]:
-    """Inputs of the model that are not those of plain texts."""
-    odd = [
+def _unsupported_inputs(input_ids: Any, model_kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the inputs of the model other than those of plain texts."""
+    found = [
         name for name, value in model_kwargs.items() if name not in PREPARED and value is not None
     ]
-    # a cache that has been read into is the user's, an empty one is what generate prepares
-    odd += [
+    # A nonempty cache is the user's; an empty cache was prepared by generate.
+    found += [
         name
         for name in CACHES
         if (cache := model_kwargs.get(name)) is not None and cache.get_seq_length() > 0
@@ -132,11 +132,11 @@ def _odd_inputs(input_ids: Any, model_kwargs: Mapping[str, Any]) -> list[str]:
     if places is not None:
         shown = np.ones(input_ids.shape, dtype=bool) if mask is None else mask.cpu().numpy() == 1
         plain = shown.cumsum(1) - 1
-        found = places.cpu().numpy()
-        same = found.ndim == 2 and found.shape[1] == plain.shape[1]
-        if not same or np.any((found != plain) & shown):
-            odd.append("position_ids")
-    return odd
+        given = places.cpu().numpy()
+        same = given.ndim == 2 and given.shape[1] == plain.shape[1]
+        if not same or np.any((given != plain) & shown):
+            found.append("position_ids")
+    return found
 
 
 def _check_padding(input_ids: Any, mask: Any) -> None:
@@ -144,16 +144,16 @@ def _check_padding(input_ids: Any, mask: Any) -> None:
         return
     if mask.ndim != 2 or mask.shape[1] != input_ids.shape[1]:
         raise InvalidInputError(
-            f"attention_mask is {tuple(mask.shape)} and input_ids {tuple(input_ids.shape)}: "
-            "give the whole texts, and a mask of their shape"
+            "attention_mask must have the shape of input_ids (the whole texts), got "
+            f"{tuple(mask.shape)} and {tuple(input_ids.shape)}"
         )
     shown = mask == 1
     left = (shown[:, 1:] >= shown[:, :-1]).all() and shown[:, -1].all()
     if not bool(left and (shown | (mask == 0)).all()):
         raise InvalidInputError(
             "attention_mask masks tokens that are not in front of a text: pad on the left, with "
-            "zeros in the mask and then ones (tokenizer.padding_side = 'left'); where you gave "
-            "none, generate masks the tokens that are pad_token_id: give "
+            "zeros in the mask and then ones (tokenizer.padding_side = 'left'); without a mask, "
+            "generate masks all tokens equal to pad_token_id: pass "
             "attention_mask=torch.ones_like(input_ids) if they are text"
         )
 

@@ -1,1 +1,1 @@
-"""Laws of rounds on larger models than can be listed tree by tree, and what no rule exceeds."""
+"""Laws of rounds on models too large to enumerate draft trees, and the LP bound of a drafting."""

@@ -1,4 +1,4 @@
-"""The linear program of any drafting: what the best valid algorithm on its trees reaches."""
+"""Linear program of any drafting: block efficiency of the best valid algorithm on its trees."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Path = tuple[int, ...]
 def drafting_optimum(draft: TabularModel, target: TabularModel, drafting: Drafting) -> float:
     """Block efficiency of the best valid algorithm on the trees of a drafting.
 
-    Maximise 1 + sum of A(x) over the prefixes x that can be drafted, where A(x) is the probability
-    that x is accepted, itself or as the beginning of more, subject to A(empty) = 1,
-    A(xy) <= A(x) p(y | x), and: the mass A(x) - sum_y A(xy) that is accepted at x and no deeper
-    flows to x from the drafted trees that hold x, each of which gives its probability.
+    The program maximises 1 + sum of A(x) over the prefixes x that can be drafted.  A(x) is the
+    probability that x or an extension of x is accepted.  The constraints are A(empty) = 1,
+    A(xy) <= A(x) p(y | x), and a flow: each drafted tree distributes its probability over its
+    prefixes, and the prefix x receives the mass A(x) - sum_y A(xy) that is accepted exactly at x.
 
     Parameters
     ----------
     draft, target : TabularModel
-        With tables for at least L + 1 tokens.
+        Models with tables for at least L + 1 tokens.
     drafting : Drafting
-        Of any kind.
+        Any drafting.
 
     Returns
     -------
@@ -41,10 +41,11 @@ def drafting_optimum(draft: TabularModel, target: TabularModel, drafting: Drafti
 
     Notes
     -----
-    An algorithm is valid if and only if the correction at x takes token y with the mass
-    A(x) p(y | x) - A(xy), which is the second constraint: the multi-path LP of Thomas and Pal,
-    Greedy Multi-Path Block Verification, Theorem 4.3, with the flow written out in place of its
-    antichains.  One column for each tree, equal ones merged, and node: V^slots and more.
+    An algorithm is valid if and only if the correction at x is token y with the mass
+    A(x) p(y | x) - A(xy), which is the second constraint.  This is the multi-path LP of Thomas and
+    Pal, Greedy Multi-Path Block Verification, Theorem 4.3, with explicit flows instead of
+    antichains.  There is one column for each pair of a distinct tree and one of its nodes, at least
+    V^slots columns.
     """
     check_tabular(draft, target, drafting)
     check_pair(draft, target)
@@ -55,18 +56,18 @@ def drafting_optimum(draft: TabularModel, target: TabularModel, drafting: Drafti
     program = WrittenProgram("the drafting")
     flow: dict[Path, int] = {}
     for at, (nodes, chance) in enumerate(chances.items()):
-        given = program.row(chance)
+        supply = program.row(chance)
         for x in nodes:
             if x not in flow:
                 flow[x] = program.row()
-            program.add(given, (at, x), 1.0)
+            program.add(supply, (at, x), 1.0)
             program.add(flow[x], (at, x), -1.0)
     for x, row in flow.items():
         program.gain(x, 1.0)
         program.add(row, x, 1.0)
         if x:
             program.add(flow[x[:-1]], x, -1.0)
-            fall = program.row(at_most=True)
-            program.add(fall, x, 1.0)
-            program.add(fall, x[:-1], -float(target.distribution(x[:-1])[x[-1]]))
+            validity = program.row(at_most=True)
+            program.add(validity, x, 1.0)
+            program.add(validity, x[:-1], -float(target.distribution(x[:-1])[x[-1]]))
     return program.largest()

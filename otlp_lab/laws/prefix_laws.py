@@ -1,10 +1,11 @@
-"""The exact law of a round, one prefix at a time: draws below different prefixes are independent.
+"""Exact law of a round, computed prefix by prefix: draws below different prefixes are independent.
 
-`round_law` lists whole draft trees, V^(K L) of them.  Whether an algorithm reaches a subtree
-depends on the draws above and before it, never on those in it, so these can be listed when it is
-reached: V^n for each prefix that n slots share.  The steps at a prefix are the algorithms' own code
-(plans, attempts, scores and picks, block verification); the walk over the prefixes is written here,
-and is tied to `round_law` where that can be had.
+`round_law` enumerates whole draft trees, V^(K L) of them.  Whether an algorithm reaches a subtree
+depends only on the draws above and before the subtree, not on the draws in it.  So the draws of a
+subtree are enumerated only when it is reached: V^n for each prefix that n slots share.  The steps
+at a prefix are the algorithms' own code (plans, attempts, scores and picks, block verification).
+This module implements the walk over the prefixes; tests compare it with `round_law` on small
+models.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from otlp.numerics.power_slope import power_slope
 from otlp_lab.laws.slot_laws import add_selected, tournament_law
 
 States = tuple[Any, ...]
-"""What the slots that fill one prefix ask for below it."""
+"""States of the shape rule for the slots with the same prefix."""
 Stars = list[tuple[DraftTree, dict[int, States], float]]
-"""Ways to draw the children of one prefix: the one-level tree, what is below each, its chance."""
+"""Draws of the children of a prefix: star (one-level tree), states by child, probability."""
 
 
 def prefix_law(
     draft: TabularModel, target: TabularModel, drafting: Drafting, verification: Verification
 ) -> RoundLaw:
-    """Law of a round, by the cheapest exact enumeration that the algorithm has.
+    """Compute the law of a round by the cheapest exact enumeration for the algorithm.
 
-    Takes, gives and raises what `round_law` does, up to rounding; for a cascade the target is its
-    `aimed_model`.
+    Parameters, result (up to rounding) and exceptions are those of `round_law`.  For a cascade,
+    pass its `transformed_model` as the target.
     """
     check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
@@ -65,7 +66,7 @@ def prefix_law(
     if isinstance(drafting, (ShapedDrafting, RuledDrafting)):
         if isinstance(verification, Tournament):
             return tournament_law(draft, target, drafting)
-        # the slots of a prefix are told apart by their states
+        # Slots of a prefix are grouped by their states, which must be hashable.
         if isinstance(drafting.rule, Hashable) and isinstance(drafting.rule.root(), Hashable):
             if isinstance(verification, (TopDown, TargetOnly)):
                 return top_down_law(draft, target, drafting, verification)
@@ -80,32 +81,32 @@ def top_down_law(
     drafting: ShapedDrafting | RuledDrafting,
     top_down: TopDown | TargetOnly,
 ) -> RoundLaw:
-    """Law of a round of top-down verification: one plan, and its draws, for each prefix.
+    """Compute the law of a round of top-down verification, with one plan for each prefix.
 
-    Target-only verification is the plan that looks at no draft.  Arguments as in `prefix_law`,
-    which checks them.
+    Target-only verification is the plan that ignores the drafts.  Parameters are those of
+    `prefix_law`, which checks them.
     """
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
     level: dict[tuple[tuple[int, ...], States], float] = {((), _root(drafting)): 1.0}
     while level:
         deeper: defaultdict[tuple[tuple[int, ...], States], float] = defaultdict(float)
-        for (prefix, below), mass in level.items():
+        for (prefix, states), mass in level.items():
             p = target.distribution(prefix)
-            found = stars(prefix, below)
-            # how many tokens are drawn, and so the scheme, is the same in all of them
-            scheme = found[0][0].schemes.get(0)
+            draws = stars(prefix, states)
+            # The number of drawn tokens and thus the scheme is the same in all draws.
+            scheme = draws[0][0].schemes.get(0)
             if scheme is None:
                 tally.add(prefix, mass, p)
                 continue
             plan = top_down.plan(scheme, p) if isinstance(top_down, TopDown) else None
-            for star, under, chance in found:
+            for star, shapes, chance in draws:
                 conditional = p if plan is None else plan.conditional(star.drawn(0))
-                for child, shapes in under.items():
+                for child, shape in shapes.items():
                     token = int(star.tokens[child])
                     share = float(conditional[token])
                     if share > 0.0:
-                        deeper[(*prefix, token), shapes] += mass * chance * share
+                        deeper[(*prefix, token), shape] += mass * chance * share
                 undrafted = conditional.copy()
                 undrafted[star.tokens[1:]] = 0.0
                 tally.add(prefix, mass * chance, undrafted)
@@ -119,12 +120,13 @@ def post_order_law(
     drafting: ShapedDrafting | RuledDrafting,
     rule: PostOrder,
 ) -> RoundLaw:
-    """Law of a round of a rule that tries the leaves first.
+    """Compute the law of a round of a rule that attempts the leaves first.
 
-    A subtree that is tried with weight w accepts with probability w on average over its draws, and
-    nothing outside it depends on these: what follows a rejection needs no look into it.  (Were that
-    not so, the law would not sum to one.)  A token that is drawn again has its subtree tried twice,
-    but either the first try is certain or the second has weight 0.
+    A subtree attempted with weight w accepts with probability w on average over its draws, and
+    nothing outside the subtree depends on these draws.  So the steps after a rejection do not need
+    the draws of the subtree.  (Otherwise the law would not sum to one.)  The subtree of a token
+    drawn twice is attempted twice, but either the first attempt succeeds with certainty or the
+    second has weight 0.
     """
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
@@ -133,8 +135,8 @@ def post_order_law(
     level = {((), _root(drafting), 1.0): 1.0}
     while level:
         deeper: defaultdict[tuple[tuple[int, ...], States, float], float] = defaultdict(float)
-        for (prefix, below, weight), mass in level.items():
-            for star, under, chance in stars(prefix, below):
+        for (prefix, states, weight), mass in level.items():
+            for star, shapes, chance in stars(prefix, states):
                 reached = mass * chance
                 for child, share, left in rule.attempts(
                     star, 0, target.distribution(prefix), weight
@@ -142,7 +144,7 @@ def post_order_law(
                     if child == 0:
                         tally.add(prefix, reached * share, left)
                     elif share > 0.0:
-                        deeper[(*prefix, int(star.tokens[child])), under[child], share] += reached
+                        deeper[(*prefix, int(star.tokens[child])), shapes[child], share] += reached
                     reached *= 1.0 - share
                     if reached == 0.0:
                         break
@@ -151,9 +153,10 @@ def post_order_law(
 
 
 def greedy_law(draft: TabularModel, target: TabularModel, drafting: Drafting) -> RoundLaw:
-    """Law of a round of greedy multi-path: the highest of K draws of a path; verify each once.
+    """Compute the law of a round of greedy multi-path verification.
 
-    Which path is the highest depends on the others; how much of it is accepted does not.
+    The selected path is the highest of K draws.  Its selection depends on the other paths, but the
+    accepted part of it does not, so each possible path is verified once.
 
     Notes
     -----
@@ -161,9 +164,9 @@ def greedy_law(draft: TabularModel, target: TabularModel, drafting: Drafting) ->
     """
     length = drafting.length
     tally = Tally(target, length)
-    found = [one for one in _prefixes(draft, target, drafting) if len(one.path) == length]
+    paths = [one for one in _prefixes(draft, target, drafting) if len(one.path) == length]
     lower = 0.0
-    for one in sorted(found, key=lambda one: one.state.rank):
+    for one in sorted(paths, key=lambda one: one.state.rank):
         mass = one.chance * power_slope(lower, lower + one.chance, drafting.paths)
         add_selected(tally, target, one.path, one.weights, one.draft_distribution, mass)
         lower += one.chance
@@ -171,21 +174,21 @@ def greedy_law(draft: TabularModel, target: TabularModel, drafting: Drafting) ->
 
 
 class _Prefix(NamedTuple):
-    """A prefix: the mass drafted, block's weights and the selection on the way."""
+    """A prefix with its draft probability, weights of block verification and selection."""
 
     path: tuple[int, ...]
     state: PathInterval
     chance: float
     weights: tuple[float, ...]
-    above: tuple[Consecutive, ...]
+    steps: tuple[Consecutive, ...]
 
     def draft_distribution(self, at: int) -> FloatArray:
-        """Next-token distribution of the selected path after so many tokens, shape (V,)."""
-        return self.above[at].draft_distribution()
+        """Return the next-token distribution of the selected path after `at` tokens, (V,)."""
+        return self.steps[at].draft_distribution()
 
 
 def _prefixes(draft: TabularModel, target: TabularModel, drafting: Drafting) -> Iterator[_Prefix]:
-    """Yield every prefix that can be drafted."""
+    """Yield all prefixes with positive draft probability."""
     stack = [_Prefix((), whole_interval(drafting.paths), 1.0, (1.0,), ())]
     while stack:
         one = stack.pop()
@@ -193,14 +196,14 @@ def _prefixes(draft: TabularModel, target: TabularModel, drafting: Drafting) -> 
         if len(one.path) == drafting.length:
             continue
         p, q = target.distribution(one.path), draft.distribution(one.path)
-        below = Consecutive(one.state, p, q)
+        step = Consecutive(one.state, p, q)
         for token in np.flatnonzero(q).tolist():
-            drawn, skewed = float(q[token]), float(q[token]) * below.ratio(token)
+            drawn, skewed = float(q[token]), float(q[token]) * step.ratio(token)
             weight = next_weight(one.weights[-1], float(p[token]), skewed)
             stack.append(
                 _Prefix(
-                    (*one.path, token), below.child(token), one.chance * drawn,
-                    (*one.weights, weight), (*one.above, below),
+                    (*one.path, token), step.child(token), one.chance * drawn,
+                    (*one.weights, weight), (*one.steps, step),
                 )
             )  # fmt: skip
 
@@ -210,27 +213,27 @@ def _root(drafting: ShapedDrafting | RuledDrafting) -> States:
     return () if root is None else (root,)
 
 
-# the algorithms of one comparison, one after the other, draw the same stars: twice as fast
+# Cached because the algorithms of a comparison use the same draws: twice as fast.
 @lru_cache(maxsize=1)
 def _star_lister(
     draft: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> Callable[[tuple[int, ...], States], Stars]:
-    """Lists, for a prefix and what the slots there ask for, the ways its children can be drawn."""
+    """Return a function that lists the possible draws of the children of a prefix and states."""
     rule = drafting.rule
 
     one_level = Shortened(rule, 1)
 
     @cache
     def stars(prefix: tuple[int, ...], states: States) -> Stars:
-        found = []
+        draws = []
         roots = [(1, state) for state in states]
         draft.start(np.array(prefix, dtype=np.int64))
 
-        def one(chooser: Chooser) -> DraftTree:
+        def draw_star(chooser: Chooser) -> DraftTree:
             return grow(draft, chooser, one_level, drafting.kind, roots)
 
-        for star, chance in enumerate_choices(one):
-            under: dict[int, States] = {
+        for star, chance in enumerate_choices(draw_star):
+            shapes: dict[int, States] = {
                 int(child): () for child in np.unique(star.slots.nodes[len(states) :])
             }
             for state, slots in zip(states, star.slots.children, strict=False):
@@ -238,8 +241,8 @@ def _star_lister(
                     child = int(star.slots.nodes[slot])
                     below = rule.below(state, star.distributions[0], place, int(star.tokens[child]))
                     if below is not None:
-                        under[child] += (below,)
-            found.append((star, under, chance))
-        return found
+                        shapes[child] += (below,)
+            draws.append((star, shapes, chance))
+        return draws
 
     return stars

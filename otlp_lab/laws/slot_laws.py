@@ -1,9 +1,9 @@
-"""Exact laws of tournament verification, slot by slot instead of tree by tree.
+"""Exact laws of tournament verification, computed slot by slot instead of tree by tree.
 
-What a slot knows is a function of its own path, and so is the probability Gamma that it wins: its
-share of its parent's wins.  How much of a path is accepted depends on the path alone.  So every
-slot with every path is visited once.  That the winner, picked among all drafted slots, is one with
-the probability Gamma is what `round_law` shows, where that can be had.
+The state of a slot and its probability Gamma to win (a share of its parent's wins) are functions of
+its own path.  The accepted part of a path depends only on the path.  So every pair of slot and path
+is visited once.  That the winner among all drafted slots has the probability Gamma is tested
+against `round_law` on small models.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from otlp_lab.laws.tournament_slots import grown_by_rule, slots_below
 def tournament_efficiency(
     draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> float:
-    """Block efficiency: the sum over slots and paths of the mass accepted there, Gamma w.
+    """Compute the block efficiency, the sum of the accepted mass Gamma w over slots and paths.
 
     Parameters
     ----------
     draft, target : TabularModel
-        With tables for at least L + 1 tokens.
+        Models with tables for at least L + 1 tokens.
     drafting : ShapedDrafting or RuledDrafting
 
     Raises
     ------
     InvalidInputError
-        If the tables end too early, or it is another drafting.
+        If the tables end too early, or `drafting` has another type.
     UnsupportedProblemError
         If siblings are not drawn independently.
 
     Notes
     -----
-    One step for each slot and path: this reaches larger models than `round_law`.
+    One step for each pair of slot and path; feasible for larger models than `round_law`.
     """
     return sum(place.gamma * place.weights[-1] for place in _places(draft, target, drafting))
 
@@ -54,9 +54,9 @@ def tournament_efficiency(
 def tournament_law(
     draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> RoundLaw:
-    """Law of a round: block verification of every path, as often as it wins.
+    """Compute the law of a round: block verification of each path times its probability to win.
 
-    Arguments and errors as in `tournament_efficiency`.
+    Parameters and exceptions are those of `tournament_efficiency`.
     """
     tally = None
     for place in _places(draft, target, drafting):
@@ -76,19 +76,19 @@ def add_selected(
     draft_distribution: Callable[[int], FloatArray],
     mass: float,
 ) -> None:
-    """Add what block verification makes of a path that is selected with a probability.
+    """Add the outcomes of block verification of a selected path to a tally.
 
     Parameters
     ----------
     tally : Tally
-        To add to.
+        Modified in place.
     target : TabularModel
     path : sequence of int
-        Its tokens.
+        Tokens of the path.
     weights, draft_distribution
-        As in `accept_prefix`.
+        See `accept_prefix`.
     mass : float
-        The probability.
+        Probability that the path is selected.
     """
     targets = np.stack([target.distribution(path[:at]) for at in range(len(path) + 1)])
 
@@ -100,7 +100,7 @@ def add_selected(
 
 
 class _Place(NamedTuple):
-    """A slot with its path: how often it wins, and block verification's weights down to it."""
+    """A slot with its path, probability to win and weights of block verification."""
 
     prefix: tuple[int, ...]
     gamma: float
@@ -109,14 +109,14 @@ class _Place(NamedTuple):
     ends: bool
 
     def distribution(self, at: int) -> FloatArray:
-        """Next-token distribution of the winner's path after so many tokens, shape (V,)."""
+        """Return the next-token distribution of the winner's path after `at` tokens, (V,)."""
         return self.branches[at].distribution()
 
 
 def _places(
     draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> Iterator[_Place]:
-    """Every slot with every path that can win; see `tournament_efficiency`."""
+    """Yield all pairs of slot and path that can win; see `tournament_efficiency`."""
     check_tabular(draft, target, drafting)
     rule: Any = grown_by_rule(drafting).rule
 

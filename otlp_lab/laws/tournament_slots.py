@@ -1,4 +1,4 @@
-"""What the tournament makes of the slots below one, from the shape's rule, without a tree."""
+"""Tournament states of the slots below a slot, from the shape rule without a drafted tree."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class SlotBelow(NamedTuple):
     ----------
     token : int
     state : object
-        Of the shape rule; None if nothing is drafted below.
+        State of the shape rule; None if nothing is drafted below.
     share : float
-        Of the wins of the slot above it.
+        Share of the wins of the parent slot.
     known : NodeState
-        Its state in the tournament.
+        State in the tournament.
     branch : Branch
-        That it is on.
+        Branch of the slot.
     """
 
     token: int
@@ -36,15 +36,17 @@ class SlotBelow(NamedTuple):
 
 
 def grown_by_rule(drafting: Drafting) -> ShapedDrafting | RuledDrafting:
-    """Hand a drafting back, if it grows by a rule and its siblings are independent.
+    """Return `drafting` after checking that it grows by a rule with independent siblings.
 
     Raises
     ------
-    InvalidInputError, UnsupportedProblemError
-        Saying which.
+    InvalidInputError
+        If the drafting does not grow by a rule.
+    UnsupportedProblemError
+        If siblings are not drawn independently.
     """
     if not isinstance(drafting, (ShapedDrafting, RuledDrafting)):
-        raise InvalidInputError(f"drafting is {drafting!r:.60}: it must grow by a rule")
+        raise InvalidInputError(f"drafting must grow by a shape rule, got {drafting!r:.60}")
     Tournament().supports(drafting).require(Tournament.name)
     return drafting
 
@@ -58,36 +60,36 @@ def slots_below(
     tokens: Iterable[int],
     ends: Callable[[int, Any], bool],
 ) -> Iterator[SlotBelow]:
-    """Yield the slots below one that can win with one of some tokens.
+    """Yield the slots below a slot that can win with one of `tokens`.
 
     Parameters
     ----------
     rule : ShapeRule
     state : object
-        Of the slot above, by the rule; with children.
+        State of the rule at the parent slot, which must have children.
     known : NodeState
-        Its state in the tournament, with a score.
+        State of the parent slot in the tournament, with a score.
     p, q : ndarray, shape (V,)
-        The target's and the draft's distributions there.
+        Distributions of target and draft after the parent slot.
     tokens : iterable of int
     ends : callable
-        From a certain token and the state below it to whether it only ends a path.
+        Maps a certain token and the state below it to whether the token is the end of a path.
     """
     siblings = siblings_below(rule.children(state, q), q)
     certain = {x: rule.below(state, q, at, x) for at, x in enumerate(siblings.certain.tolist())}
     last = [x for x, below in certain.items() if ends(x, below)]
     on = [x for x in certain if x not in last]
-    ways = range(len(certain), siblings.places)
-    ending = [rule.ends(state, q, at) for at in ways]
+    drawn = range(len(certain), siblings.places)
+    ending = [rule.ends(state, q, at) for at in drawn]
     rest = siblings.rest if ending else None
     branch = Branch(known, p, on, last, rest, ending.count(False), ending.count(True))
-    asked = list(tokens)
+    tokens = list(tokens)
     kinds = [
         (end, draws, draws.masses() / ending.count(end))
         for end, draws in ((False, branch.draws), (True, branch.ending_draws))
-        if draws is not None and not certain.keys() >= set(asked)
+        if draws is not None and not certain.keys() >= set(tokens)
     ]
-    for x in asked:
+    for x in tokens:
         if x in certain:
             if branch.certain[x] > 0.0:
                 child = branch.child(x, True, x in last)
@@ -97,5 +99,5 @@ def slots_below(
             if siblings.rest[x] <= 0.0 or masses[x] <= 0.0:
                 continue
             child = draws.child(x)
-            for at in (at for at, kind in zip(ways, ending, strict=True) if kind == end):
+            for at in (at for at, kind in zip(drawn, ending, strict=True) if kind == end):
                 yield SlotBelow(x, rule.below(state, q, at, x), float(masses[x]), child, branch)

@@ -1,4 +1,4 @@
-"""Linear programs that are written down entry by entry, and solved by HiGHS."""
+"""Linear programs built entry by entry and solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from otlp.errors import OTLPError
 
 
 class WrittenProgram:
-    """A linear program that is written down entry by entry; its variables are nonnegative.
+    """Linear program with nonnegative variables, built entry by entry.
 
     Parameters
     ----------
     what : str
-        What it is of, for messages.
+        Name of the program for error messages.
     """
 
     def __init__(self, what: str) -> None:
@@ -29,24 +29,24 @@ class WrittenProgram:
         self.at_most: list[bool] = []
 
     def row(self, right: float = 0.0, *, at_most: bool = False) -> int:
-        """Begin a row: its entries sum to `right`, or to no more."""
+        """Add a constraint with right-hand side `right`, an equality or (`at_most`) <=."""
         self.right.append(right)
         self.at_most.append(at_most)
         return len(self.right) - 1
 
     def add(self, row: int, column: Hashable, value: float) -> None:
-        """Enter a coefficient; equal places add up."""
+        """Add a coefficient; coefficients at the same position are summed."""
         self.entries.append((row, self._number(column), value))
 
     def gain(self, column: Hashable, value: float) -> None:
-        """Add to what a column is worth."""
+        """Add `value` to the objective coefficient of a column."""
         self.gains[self._number(column)] += value
 
     def _number(self, column: Hashable) -> int:
         return self.columns.setdefault(column, len(self.columns))
 
     def largest(self) -> float:
-        """Largest gain.
+        """Return the maximum of the objective.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""Audit a running server: whether its texts follow those of a baseline, itself without drafts.
+"""Audit of a running server against a baseline, such as the same server without drafts.
 
-One idea a file: `completions` asks a server for texts, in the `background`, `pairs` takes them from
-both sides until `betting` decides, `independence` is whether they were drawn anew, `power` what
-would have been found, and `report` what was found.
+`completions` requests texts from a server, in threads of `background`.  `pairs` collects texts of
+both sides until `betting` decides.  `independence` tests whether texts are independent, `power`
+computes the detectable bias, and `report` formats the result.
 """
 
 from otlp_lab.servers.completions import Completion, Completions

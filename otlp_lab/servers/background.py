@@ -1,4 +1,4 @@
-"""Calls in threads that neither a limit of time nor the end of the process has to wait for."""
+"""Calls in threads that do not delay time limits or the end of the process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Result = TypeVar("Result")
 
 
 def begin(call: Callable[[], Result]) -> Future[Result]:
-    """Call it in a thread of its own, under the deadline that holds here."""
+    """Start a call in its own thread, under the current deadline."""
     future, context = Future[Result](), copy_context()
 
     def run() -> None:
         try:
             future.set_result(context.run(call))
-        except BaseException as error:  # whoever waits raises it
+        except BaseException as error:  # raised again in `wait`
             future.set_exception(error)
 
     Thread(target=run, daemon=True).start()
@@ -28,11 +28,11 @@ def begin(call: Callable[[], Result]) -> Future[Result]:
 
 
 def wait(future: Future[Result], seconds: float = TIMEOUT_MAX) -> Result:
-    """Its result, within so many seconds and before the deadline.
+    """Return the result of a call within `seconds` and before the deadline.
 
     Raises
     ------
     TimeoutError
-        If it is not there then; the thread goes on.
+        If the call has not finished in time; the thread continues.
     """
     return future.result(min(seconds, seconds_left(), TIMEOUT_MAX))

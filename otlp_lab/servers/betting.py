@@ -1,10 +1,10 @@
-"""A sequential test of two samples of texts, by betting: it may stop at any time.
+"""Sequential two-sample test of texts by betting, which may stop at any time.
 
-In every pair of texts, one from each side, somebody bets which side gave which.  If both sides
-follow one law, a pair is as likely the other way round, whatever came before: then no bet can win
-in the mean, the wealth of who starts with 1 is a martingale, and by Ville's inequality it ever
-reaches 1/a with probability a at most.  The odds are those of the pairs before: a text's words lead
-down a tree of beginnings, which know what share of their texts the server gave.
+For every pair of texts, one from each side, a bettor bets on which side produced which text.  If
+both sides have the same distribution, the swapped pair has the same probability given the past.
+Then no bet has a positive expected gain, the wealth starting at 1 is a martingale, and by Ville's
+inequality the probability that it ever reaches 1/a is at most a.  Bets are learnt from earlier
+pairs: the words of a text lead down a tree of prefixes, which count the texts of each side.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ Pieces = tuple[str, ...]
 
 
 def pieces(completion: Completion) -> Pieces:
-    """Cut a text into words of at most 8 letters and signs; how it ended is the last piece."""
+    """Split a text into words of at most 8 letters and signs; the last piece is its end."""
     ended = () if completion.finish == "length" else (f"<{completion.finish}>",)
     return (*_PIECE.findall(completion.text), *ended) or ("",)
 
 
 @dataclass(slots=True)
-class Beginning:
-    """The texts of a prompt with one beginning: how many each side gave, and how they go on.
+class Prefix:
+    """Numbers of texts of a prompt with one prefix from each side, and longer prefixes.
 
     Attributes
     ----------
     odd : float
-        Probability that the server has a share of its own of them, not that of the beginning a
-        word shorter.
+        Probability that the server's share of these texts differs from its share for the prefix
+        without the last word.
     """
 
     odd: float
     server: int = 0
     baseline: int = 0
-    after: dict[str, Beginning] = field(default_factory=dict)
+    after: dict[str, Prefix] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Bettor:
-    """Who bets by the server's share of the texts with one beginning.
+    """Bettor that uses the server's share of the texts with one prefix.
 
     Attributes
     ----------
     pairs : float
-        So many pairs of texts the share of the beginning a word shorter counts for.
+        Weight of the share of the prefix without the last word, in pairs of texts.
     odd : float
-        `Beginning.odd` before any text.
-    prompts : mapping of int to Beginning
-        What is known of the texts of each prompt.
+        Initial value of `Prefix.odd`.
+    prompts : mapping of int to Prefix
+        Counts of the texts of each prompt.
     """
 
     pairs: float
     odd: float
-    prompts: defaultdict[int, Beginning] = field(
-        default_factory=lambda: defaultdict(lambda: Beginning(1.0))
+    prompts: defaultdict[int, Prefix] = field(
+        default_factory=lambda: defaultdict(lambda: Prefix(1.0))
     )
 
     def share(self, prompt: int, text: Pieces) -> float:
-        """The server's share of such texts."""
+        """Estimate the server's share of texts equal to `text`."""
         at, share = self.prompts[prompt], 0.5
         for piece in text:
             if piece not in at.after:
@@ -77,34 +77,33 @@ class Bettor:
         return share
 
     def learn(self, prompt: int, text: Pieces, server: bool) -> None:
-        """Count a text of a side; what is odd is learnt by Bayes' rule."""
+        """Count a text of a side, and update `odd` by Bayes' rule."""
         at, share = self.prompts[prompt], 0.5
         for piece in text:
-            at = at.after.setdefault(piece, Beginning(self.odd))
+            at = at.after.setdefault(piece, Prefix(self.odd))
             own = self._own(at, share)
             share += at.odd * (own - share)
             bayes = own / share if server else (1.0 - own) / (1.0 - share)
-            at.odd = min(1.0, at.odd * bayes)  # beyond one by rounding, and shares would be, too
+            at.odd = min(1.0, at.odd * bayes)  # rounding must not lead to shares above 1
             at.server += server
             at.baseline += not server
 
-    def _own(self, at: Beginning, shorter: float) -> float:
+    def _own(self, at: Prefix, shorter: float) -> float:
         return (at.server + 2.0 * self.pairs * shorter) / (
             at.server + at.baseline + 2.0 * self.pairs
         )
 
 
 class Bets:
-    """Wealth won by betting on the order of pairs, by two who share it.
+    """Mean wealth of two bettors on the order of pairs.
 
-    One expects a few large biases, the other many small ones.  The mean of martingales is one, and
-    grows nearly as the best of them.
+    One bettor expects a few large biases, the other many small biases.  The mean of martingales is
+    a martingale, and grows almost as fast as the best of them.
 
     Attributes
     ----------
     log_wealth, most : float
-        The natural logarithm of what they have together now, and of the most they had; they began
-        with 1.
+        Natural logarithm of the current wealth and of the maximum wealth; the wealth starts at 1.
     """
 
     def __init__(self) -> None:
@@ -113,9 +112,9 @@ class Bets:
         self._logs = np.full(2, -math.log(2.0))
 
     def bet(self, prompt: int, server: Pieces, baseline: Pieces) -> None:
-        """Bet on a pair of texts, see which way round it is, and learn it.
+        """Bet on a pair of texts, update the wealth, and learn the pair.
 
-        The factor of each bettor, and what it had been the other way round, add up to 2.
+        The factor of a bettor and its factor for the swapped pair add up to 2.
         """
         for at, bettor in enumerate(self.bettors):
             mine, other = bettor.share(prompt, server), bettor.share(prompt, baseline)

@@ -1,7 +1,7 @@
-"""Texts from a server with OpenAI's interface: one request, what may go wrong, one answer.
+"""Client for texts from a server with OpenAI's interface.
 
-No redirection is followed and no proxy asked: requests go to the server that was named alone: to
-its address, and to `/metrics`, which may tell when it started.
+Redirections and proxies are not used.  Requests go only to the given server: to its address, and to
+`/metrics`, which may contain its start time.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from socket import SHUT_RDWR, socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from otlp.auditing.subject import one_line
+from otlp.auditing.audited_rule import one_line
 from otlp.checks import check_number, whole_number
 from otlp.errors import InvalidInputError, ServerError
 from otlp.timing import checkpoint, seconds_left
 from otlp_lab.servers.background import begin, wait
 
 MOST_BYTES = 2**22
-"""Of an answer; a longer one is cut, and so no JSON: it is no completion of a few tokens."""
+"""Maximum size of an answer; a longer answer is truncated and therefore invalid JSON."""
 
 BUSY = frozenset({408, 425, 429, *range(500, 600)})
 """Statuses after which the same request may succeed."""
 
-_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading an answer raises that is no completion; an endless count of tokens the first."""
+_INVALID = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Exceptions of parsing an invalid answer; ArithmeticError for an infinite number of tokens."""
 
 WAYS_OUT = {
-    **dict.fromkeys((401, 403), "name the environment variable that holds its key"),
-    **dict.fromkeys((404, 405), "give the address up to /v1, or all, as .../v1/chat/completions"),
-    **dict.fromkeys(range(300, 400), "no redirection is followed: name the address it is at"),
+    **dict.fromkeys((401, 403), "give the environment variable with its key"),
+    **dict.fromkeys((404, 405), "give the address up to /v1, or in full: .../v1/chat/completions"),
+    **dict.fromkeys(range(300, 400), "redirections are not followed: give the new address"),
 }
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A text, as a server gave it.
+    """Answer of a server.
 
     Attributes
     ----------
     text : str
     finish : str
-        Why it ended: "length" after all tokens that were asked for.
+        Finish reason; "length" after all requested tokens.
     tokens, prompt_tokens : int or None
-        As the server counts them; None where it does not say.
+        Numbers of tokens reported by the server; None if not reported.
     model : str
-        What the server calls itself; empty where the request named the model.
+        Model name reported by the server; empty if the request named the model.
     system_fingerprint : str
-        What it says of its build and settings; empty where it says nothing.
+        Fingerprint of build and settings reported by the server; empty if not reported.
 
     Examples
     --------
@@ -72,28 +72,29 @@ class Completion:
 
 @dataclass(frozen=True)
 class Completions:
-    """A server's completions, called with a prompt.
+    """Client for completions of a server, called with a prompt.
 
     Parameters
     ----------
     url : str
-        Up to ``/v1``, or the whole address; one that ends in ``chat/completions`` is sent a
-        message of the user, which the server puts into its chat template.
-    fields : mapping of str to what JSON takes
-        What a request says beside the prompt; ``max_tokens`` must be there.
+        Address up to ``/v1``, or in full.  Requests to an address that ends in
+        ``chat/completions`` contain a user message, which the server inserts into its chat
+        template.
+    fields : mapping of str to JSON value
+        Fields of the request in addition to the prompt; must include ``max_tokens``.
     timeout : float
-        Seconds that an answer may take, to its last byte.
+        Maximum seconds until the last byte of an answer.
     tries : int
-        How often a request is sent that finds nobody, or a server that is busy or failing.
+        Maximum number of attempts if the server is unreachable, busy or failing.
     patience : float
-        Seconds before the second try; before each further one twice as many and so much more.
+        Wait after the first attempt in seconds; the waits are `patience` times 1, 3, 7, ...
     key : str
-        Sent as a bearer token where it is not empty.
+        Bearer token, default none.
 
     Raises
     ------
     InvalidInputError
-        If one of them is out of its range, or the address is none.
+        If a parameter is out of range, or the address is invalid.
 
     Examples
     --------
@@ -117,8 +118,8 @@ class Completions:
             known = False
         if not known or parts.username or parts.query or parts.fragment:
             raise InvalidInputError(
-                f"the address {self.url!r} is none: write it as http://127.0.0.1:8080 or "
-                "https://name/v1, without a user, ? and #"
+                "the address must be written as http://127.0.0.1:8080 or https://name/v1, without "
+                f"user, ? and #; got {self.url!r}"
             )
         whole_number(self.fields.get("max_tokens"), "max_tokens", 1)
         whole_number(self.tries, "tries", 1)
@@ -127,22 +128,22 @@ class Completions:
 
     @property
     def address(self) -> str:
-        """Where requests go."""
+        """Full address of requests."""
         url = self.url.rstrip("/")
         if url.endswith("/completions"):
             return url
         return url + ("/completions" if url.endswith("/v1") else "/v1/completions")
 
     def __call__(self, prompt: str) -> Completion:
-        """Ask for one text.
+        """Request one text.
 
         Raises
         ------
         ServerError
-            If nobody answers in `tries` tries, the server refuses, answers as another model than
-            it was asked for, gives fewer or more tokens, or what is no completion.
+            If there is no answer in `tries` attempts, the server rejects the request, the answer
+            is not a completion, or it has another model or number of tokens than requested.
         TimeoutError
-            If the time limit of an audit is over first.
+            If the time limit of an audit is reached first.
         """
         for attempt in range(self.tries):
             time.sleep(max(0.0, min(self.patience * (2**attempt - 1), seconds_left())))
@@ -150,20 +151,20 @@ class Completions:
             try:
                 status, body = self._post(prompt)
             except TimeoutError:
-                trouble = f"no answer within {self.timeout:g} s: raise timeout, or lower max_tokens"
+                reason = f"no answer within {self.timeout:g} s: raise timeout, or lower max_tokens"
             except (OSError, HTTPException) as error:
-                trouble = f"{type(error).__name__}: {one_line(error)}: is it running there?"
+                reason = f"{type(error).__name__}: {one_line(error)}: is it running there?"
             else:
                 if status == 200:
                     return self._read(body)
-                trouble = f"status {status}: {_message(body)}"
+                reason = f"status {status}: {_message(body)}"
                 if status not in BUSY:
-                    way_out = WAYS_OUT.get(status, "change what is asked, or the server")
-                    raise self._error(f"{trouble}; {way_out}")
-        raise self._error(f"{trouble} ({self.tries} tries)")
+                    way_out = WAYS_OUT.get(status, "change the request, or the server")
+                    raise self._error(f"{reason}; {way_out}")
+        raise self._error(f"{reason} ({self.tries} tries)")
 
     def started(self) -> float | None:
-        """When the server's process began, by its metrics; None if these do not tell."""
+        """Return the start time of the server's process from its metrics; None if unknown."""
         try:
             status, body = self._exchange("GET", "/metrics")
         except (TimeoutError, OSError, HTTPException):
@@ -174,8 +175,8 @@ class Completions:
     def _post(self, prompt: str) -> tuple[int, bytes]:
         path = urlsplit(self.address).path
         chat = path.endswith("/chat/completions")
-        said = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
-        return self._exchange("POST", path, json.dumps({**said, **self.fields}).encode())
+        text = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+        return self._exchange("POST", path, json.dumps({**text, **self.fields}).encode())
 
     def _exchange(self, method: str, path: str, content: bytes = b"") -> tuple[int, bytes]:
         parts = urlsplit(self.address)
@@ -197,7 +198,7 @@ class Completions:
                 return response.status, body
 
         try:
-            # the timeout of a socket is one of each of its steps, of which a server may make many
+            # A socket's own timeout applies to each step, and a server may need many steps.
             return wait(begin(exchange), self.timeout)
         finally:
             for opened in sockets:
@@ -205,7 +206,7 @@ class Completions:
                     opened.shutdown(SHUT_RDWR)
 
     def _read(self, body: bytes) -> Completion:
-        """Read an answer, and check it against what was asked."""
+        """Parse an answer, and check it against the request."""
         try:
             answer = json.loads(body)
             choice = answer["choices"][0]
@@ -215,26 +216,19 @@ class Completions:
             tokens, prompt_tokens = (None if count is None else int(count) for count in counts)
             finish, model = str(choice.get("finish_reason")), str(answer.get("model") or "")
             build = str(answer.get("system_fingerprint") or "")
-        except (
-            ArithmeticError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ):
+        except _INVALID:
             text = None
         if not isinstance(text, str):
-            raise self._error(f"no completion: {_message(body)}; is it OpenAI's interface?")
+            raise self._error(f"not a completion: {_message(body)}; is it OpenAI's interface?")
         if named := self.fields.get("model"):
             if model != named:
-                raise self._error(f"asked for the model {named!r}, it answers as {model!r}")
+                raise self._error(f"requested the model {named!r}, got an answer from {model!r}")
             model = ""
-        asked = self.fields["max_tokens"]
-        if tokens is not None and (tokens > asked or (tokens < asked and finish == "length")):
+        most = self.fields["max_tokens"]
+        if tokens is not None and (tokens > most or (tokens < most and finish == "length")):
             raise self._error(
-                f"{tokens} tokens where {asked} were asked for: ask for as many as it gives, or "
-                "lift its own limit"
+                f"{tokens} tokens instead of the requested {most}: change max_tokens, or the "
+                "server's own limit"
             )
         return Completion(text, finish, tokens, prompt_tokens, model, build)
 
@@ -243,5 +237,5 @@ class Completions:
 
 
 def _message(body: bytes) -> str:
-    """What a server says went wrong, in a line."""
+    """Return a server's error message on one line."""
     return one_line(Exception(" ".join(body.decode(errors="replace").split()))) or "empty answer"

@@ -1,4 +1,4 @@
-"""The audit of a server: pairs of texts are asked for, checked, and bet on until it is decided."""
+"""Audit of a server: request pairs of texts, check them, and bet on them until a decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from otlp.auditing.subject import Progress, name_of, silent
+from otlp.auditing.audited_rule import Progress, name_of, silent
 from otlp.checks import check_number, whole_number
 from otlp.errors import InvalidInputError, ServerError
 from otlp.timing import checkpoint, deadline, seconds_left
@@ -26,7 +26,7 @@ Sampler: TypeAlias = Callable[[str], Completion]
 
 
 class Pair(NamedTuple):
-    """A text from each side, for one prompt.
+    """Texts of both sides for one prompt.
 
     Examples
     --------
@@ -40,9 +40,10 @@ class Pair(NamedTuple):
 
 
 def planted(sampler: Sampler, share: float, rng: np.random.Generator) -> Sampler:
-    """A server with a bias of known size: a share of its texts is the prompt's first one again.
+    """Plant a bias of known size: a share of the texts repeats the first text of the prompt.
 
-    The total variation from the law of `sampler` is `share`, less its part of that one text.
+    The total variation from the distribution of `sampler` is `share` times one minus the
+    probability of this text.
 
     Examples
     --------
@@ -66,10 +67,10 @@ def planted(sampler: Sampler, share: float, rng: np.random.Generator) -> Sampler
 
 
 AGAIN = 2
-"""Times the pairs at which a difference is above suspicion that are asked before it is told.
+"""A difference found after N pairs is reported after `AGAIN` * N, if texts look independent.
 
-Where answers are kept for a while, the first ones look like laws that differ; the next ones show
-that texts are not drawn anew.
+If a server caches answers for a while, the first answers look like different distributions, and
+later answers show that texts are not independent.
 """
 
 
@@ -88,57 +89,59 @@ def audit_server(
     seed: int = 0,
     progress: Progress = silent,
 ) -> ServerReport:
-    """Say whether a server's texts follow those of a baseline, such as itself without drafts.
+    """Test whether a server's texts have the distribution of a baseline's texts.
 
-    A text is asked of each side for every prompt in turn, and who bets on which side gave which
-    wins only if the laws differ; see `otlp_lab.servers.betting`.
+    The baseline may be the same server without drafts.  A text is requested from each side for
+    every prompt in turn.  Bets on which side produced which text win only if the distributions
+    differ; see `otlp_lab.servers.betting`.
 
     Parameters
     ----------
     server, baseline : callable
-        Prompt to `Completion`, such as `Completions`.  Texts must be drawn independently: at a
-        temperature above 0 and without a fixed seed.
+        Maps a prompt to a `Completion`, such as `Completions`.  Texts must be independent: use a
+        temperature above 0 and no fixed seed.
     prompts : sequence of str
-        Few: the fewer, the sooner something is found after one of them.
+        Prompts.  A bias after one prompt is found sooner with few prompts.
     pairs : int
-        Texts of each side at most, those of before included.
+        Maximum number of pairs of texts, including `earlier`.
     false_alarm_rate : float
-        Probability that equal laws are said to differ; holds whenever it stops.
+        Probability that equal distributions are rejected, for any stopping time.
     parallel : int
-        Requests to each side at a time.
+        Number of parallel requests to each side.
     time_limit : float
-        Seconds after which nothing more is asked or waited for; what there is by then is judged.
+        Seconds after which requests stop; the texts collected so far are tested.
     earlier : sequence of Pair
-        What an earlier run of the same audit had kept.
+        Stored pairs of an earlier run of the same audit.
     keep : callable
         Called with each new pair.
     names : sequence of str, optional
-        What the report calls server and baseline.
+        Names of server and baseline in the report.
     seed : int
-        Of the runs behind `ServerReport.detectable`.
+        Random seed of the runs for `ServerReport.detectable`.
     progress : callable
         Called with a label and the share done.
 
     Returns
     -------
     ServerReport
-        ``str(report)`` is a summary in plain words.  Where a side fails on the way, what came
-        before is judged, and `stopped` says what failed.
+        ``str(report)`` is a readable summary.  If a side fails during the audit, the earlier texts
+        are tested and `stopped` is the reason.
 
     Raises
     ------
     InvalidInputError
-        If an argument is out of its range, or texts are visibly not drawn anew; see
+        If a parameter is out of range, or texts are evidently not independent; see
         `otlp_lab.servers.independence`.
     ServerError
-        If a side fails or the time limit is over before there is a pair, or the two are no pair:
-        other models, or prompts of other lengths.
+        If a side fails or the time limit is reached before the first pair, or the sides cannot be
+        compared: different models, or prompts with different numbers of tokens.
 
     Notes
     -----
-    About 4 ln(1 / false_alarm_rate) / chi^2 pairs decide between two known laws at a small
-    chi-squared distance; the bets have to learn them first.  Once they decide, as many pairs more
-    are asked, as far as `pairs` allows: what shows that texts are not drawn anew may come late.
+    About 4 ln(1 / false_alarm_rate) / chi^2 pairs decide between two known distributions at a small
+    chi-squared distance; the bets must learn the distributions first.  After a decision the audit
+    requests the same number of pairs again, up to `pairs`, because evidence of dependent texts may
+    come late.
 
     The test is that of Ville (1939) with bets on the order of pairs, as in Podkopaev and Ramdas,
     "Sequential predictive two-sample and independence testing" (2023).
@@ -165,8 +168,8 @@ def audit_server(
     taken, found, look = list[Pair](), 0, 0
     with deadline(time_limit):
         try:
-            asked = _ask(server, baseline, prompts, range(len(earlier), pairs), parallel)
-            for number, pair in enumerate(chain(earlier[:pairs], asked)):
+            new = _request(server, baseline, prompts, range(len(earlier), pairs), parallel)
+            for number, pair in enumerate(chain(earlier[:pairs], new)):
                 _check(pair, taken[0] if taken else pair)
                 if number >= len(earlier):
                     keep(pair)
@@ -174,9 +177,9 @@ def audit_server(
                 taken.append(pair)
                 texts[prompt] += map(pieces, pair)
                 bets.bet(prompt, *texts[prompt][-2:])
-                progress("asking", len(taken) / pairs)
+                progress("requesting texts", len(taken) / pairs)
                 if bets.most >= limit and len(taken) >= look:
-                    look = math.ceil(1.05 * len(taken))  # a look goes through all texts
+                    look = math.ceil(1.05 * len(taken))  # a check goes through all texts
                     found = found or len(taken) if check_independent(texts) else 0
                     if found and len(taken) >= AGAIN * found:
                         break
@@ -190,10 +193,10 @@ def audit_server(
             if not taken:
                 raise ServerError(stopped) from None
     check_independent(texts)
-    ways = names or [name_of(server), name_of(baseline)]
+    names = names or [name_of(server), name_of(baseline)]
     return ServerReport(
-        server=ways[0],
-        baseline=ways[1],
+        server=names[0],
+        baseline=names[1],
         prompts=len(prompts),
         pairs=len(taken),
         budget=pairs,
@@ -208,10 +211,10 @@ def audit_server(
     )
 
 
-def _ask(
+def _request(
     server: Sampler, baseline: Sampler, prompts: Sequence[str], numbers: range, parallel: int
 ) -> Iterator[Pair]:
-    """Pairs in the order of their numbers, which say which prompt it is."""
+    """Yield pairs in the order of their numbers; number n has prompt n modulo their count."""
     for start in range(0, len(numbers), parallel):
         some = [prompts[number % len(prompts)] for number in numbers[start : start + parallel]]
         calls = [[begin(partial(side, one)) for one in some] for side in (server, baseline)]
@@ -220,17 +223,17 @@ def _ask(
 
 
 def _check(pair: Pair, first: Pair) -> None:
-    """Refuse texts that are no pair, or come from elsewhere than the first ones."""
+    """Raise ServerError if models or prompt lengths of texts differ."""
     models = sorted({text.model for text in (*first, *pair)})
     if len(models) > 1:
         raise ServerError(
-            f"answers come from the models {' and '.join(map(repr, models))}: take two servers of "
+            f"answers come from the models {' and '.join(map(repr, models))}: use two servers of "
             "one model, or name the model of each in its requests"
         )
     mine, other = (text.prompt_tokens for text in pair)
     if mine != other and None not in (mine, other):
         raise ServerError(
-            f"one prompt is {mine} tokens for the server and {other} for the baseline, which have "
-            "other tokenizers or chat templates: give both the address of plain completions, or "
-            "one template"
+            f"one prompt has {mine} tokens for the server and {other} for the baseline, so their "
+            "tokenizers or chat templates differ: use the address of plain completions for both, "
+            "or the same template"
         )

@@ -1,8 +1,8 @@
-"""What a test of a server would have found: a bias planted in texts that are drawn anew.
+"""Power of the test of a server, from biases planted in resampled texts.
 
-Both sides draw from the texts that came, and one of them moves a known share of the mass onto some
-of them.  How soon that is found depends on which, so two shapes are tried: the easiest, and nearly
-the hardest.
+Both sides are resampled from the collected texts, and one side moves a known share of the mass to
+some of these texts.  The power depends on these texts, so there are two shapes of biases: the
+easiest to detect, and nearly the hardest.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from otlp.distribution import IntArray, Mask
 from otlp_lab.servers.betting import Bets, Pieces
 
 SIZES = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4)
-"""Total variations that are tried."""
+"""Total variations of planted biases."""
 
 RUNS, FOUND = 10, 9
-"""Of so many runs so many must find a bias."""
+"""A bias counts as found if `FOUND` of `RUNS` runs find it."""
 
 Texts = Sequence[Pieces]
 
 
 def rarest(texts: Texts) -> Mask:
-    """Mark one text, of which there are fewest."""
+    """Mark one text with the smallest count."""
     counts = Counter(texts)
     one = min(counts, key=lambda text: (counts[text], text))
     return np.array([text == one for text in texts])
 
 
 def half(texts: Texts) -> Mask:
-    """Mark half of the first words that vary, dealt out by how frequent they are."""
+    """Mark the first words that vary, most frequent first, up to half of the texts."""
     longest = max(map(len, texts))
     place = next((n for n in range(1, longest) if len({text[:n] for text in texts}) > 1), longest)
     marked, taken = set(), 0
@@ -48,29 +48,29 @@ SHAPES: Mapping[str, Callable[[Texts], Mask]] = {
     "towards one text of each prompt": rarest,
     "towards half of the first words": half,
 }
-"""Where a bias moves mass to, by what it is called."""
+"""Functions that mark the texts to which a bias moves mass, by name of the shape."""
 
 
 def smallest_found(texts: Sequence[Texts], pairs: int, limit: float, seed: int) -> dict[str, float]:
-    """The smallest bias of each shape that is found in 9 of 10 runs of so many pairs.
+    """Find the smallest bias of each shape that is found in 9 of 10 runs of `pairs` pairs.
 
     Parameters
     ----------
     texts : sequence of sequences of tuple of str
-        Those that came, of each prompt.
+        Collected texts of each prompt.
     pairs : int
     limit : float
-        Logarithm of the wealth that decides.
+        Logarithm of the wealth at which a bias is found.
     seed : int
 
     Returns
     -------
     dict of str to float
-        Total variation by shape, one of `SIZES`; 1 if none of them is found.
+        Total variation by shape, one of `SIZES`; 1 if no size is found.
 
     Notes
     -----
-    Larger biases are taken to be easier, and the smallest is found by bisection: some 80 runs.
+    Bisection, assuming that larger biases are easier to find; about 80 runs.
     """
     rng = np.random.default_rng(seed)
     texts = [own for own in texts if own]
@@ -98,7 +98,7 @@ def smallest_found(texts: Sequence[Texts], pairs: int, limit: float, seed: int) 
 
 
 def _draw(marked: Mask, size: float, count: int, rng: np.random.Generator) -> IntArray:
-    """Which texts both sides give, the biased one first, shape (2, count)."""
+    """Draw the indices of texts of both sides, the biased side first, shape (2, count)."""
     drawn = rng.integers(marked.size, size=(2, count))
     if 0.0 < marked.mean() < 1.0:
         moved = ~marked[drawn[0]] & (rng.random(count) < size / (1.0 - marked.mean()))

@@ -1,4 +1,4 @@
-"""What an audit of a server found, in words."""
+"""Report of an audit of a server."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ Apart: TypeAlias = "tuple[int, str, float, float]"
 
 @dataclass(frozen=True)
 class ServerReport:
-    """What `otlp_lab.servers.audit_server` found.
+    """Result of `otlp_lab.servers.audit_server`.
 
     Attributes
     ----------
     server, baseline : str
-        What was asked.
-    prompts, pairs, budget : int
-        Prompts; pairs of texts, one from each side, that were taken, and that were to be.
+        Names of both sides.
+    prompts : int
+        Number of prompts.
+    pairs, budget : int
+        Number of collected pairs of texts, one from each side, and its maximum.
     log10_wealth : float
-        The decimal logarithm of the most that was won by betting: its negative is that of a
-        p-value which holds whenever one stops.
+        Decimal logarithm of the maximum wealth.  Its negative is the decimal logarithm of a
+        p-value that is valid for any stopping time.
     false_alarm_rate : float
-        Probability that a server is rejected whose texts follow the baseline's.
+        Probability that a server with the distribution of the baseline is rejected.
     tokens : int
-        Tokens that both sides gave, where they said so.
+        Number of tokens reported by both sides.
     seconds : float
-        Of this run.
+        Seconds of this run.
     detectable : mapping of str to float
-        By the shape of a bias: the smallest total variation that pairs of this number would have
-        found in 9 of 10 runs, planted in the texts that came; 1 where none was. Empty if one was
-        found, or nothing was to be judged.
+        Smallest total variation by shape of the bias that was found in 9 of 10 runs with this
+        number of pairs when planted in the collected texts; 1 if no bias was found.  Empty if the
+        audit found a difference.
     furthest : tuple of tuples
-        First words that are furthest off, in standard deviations: the number of the prompt, the
-        word, and the shares of the server's and of the baseline's texts.
+        First words with the largest differences in standard deviations: the number of the prompt,
+        the word, and its shares in the texts of server and baseline.
     stopped : str
-        Why it stopped before the budget, if not by finding; empty if it did not.
+        Reason why the audit stopped before the budget without finding a difference; else empty.
     earlier : int
-        Pairs of them that an earlier run had kept.
+        Number of pairs from an earlier run.
     kept : str
-        When and where these were kept, as far as it is known.
+        Time and place of the earlier pairs, as far as known.
 
     Examples
     --------
@@ -75,30 +77,30 @@ class ServerReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the bets won as much as equal laws hardly ever let them."""
+        """`TEXTS_DIFFER` if the wealth reached 1 / `false_alarm_rate`, else `NOT_REJECTED`."""
         found = self.log10_wealth >= -math.log10(self.false_alarm_rate)
         return Verdict.TEXTS_DIFFER if found else Verdict.NOT_REJECTED
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found wrong."""
+        """Whether no difference was found."""
         return self.verdict.passed
 
     def __str__(self) -> str:
-        """Say what was asked and what was found, in plain words."""
+        """Return a readable summary."""
         rate = self.false_alarm_rate
         lines = [
             f"{self.verdict.name}: {self.verdict.value}",
-            f"Asked: {self.server}; baseline: {self.baseline}; {self.prompts} prompts.",
+            f"Server: {self.server}; baseline: {self.baseline}; {self.prompts} prompts.",
             f"{self.pairs:,} of {self.budget:,} pairs of texts, {self.tokens:,} tokens, "
             f"{self.seconds:.0f} s" + (f": {self.stopped}." if self.stopped else "."),
             *(
-                [f"{self.earlier:,} of them are {self.kept or 'of an earlier run'}."]
+                [f"{self.earlier:,} of the pairs are {self.kept or 'of an earlier run'}."]
                 * bool(self.earlier)
             ),
-            f"Betting won 10^{self.log10_wealth:.2f} at most; if the laws are one, "
-            f"10^{-math.log10(rate):.3g} is won with probability {rate:.0e} at most, whenever one "
-            "stops.",
+            f"Maximum wealth of the bets: 10^{self.log10_wealth:.2f}; for equal distributions it "
+            f"reaches 10^{-math.log10(rate):.3g} with probability at most {rate:.0e}, for any "
+            "stopping time.",
         ]
         if not self.passed:
             apart = [
@@ -106,20 +108,20 @@ class ServerReport:
                 f"{other:.3g} of the baseline's"
                 for prompt, word, mine, other in self.furthest
             ]
-            lines.append(f"Furthest off: {'; '.join(apart)}.")
+            lines.append(f"Largest differences: {'; '.join(apart)}.")
         for shape, size in self.detectable.items():
-            found = f"A total variation of {size:g} {shape} would have been found: it was in"
-            runs = f"{FOUND} of {RUNS} runs on the texts that came."
+            found = f"A total variation of {size:g} {shape} would have been found: it was found in"
+            runs = f"{FOUND} of {RUNS} runs on the collected texts."
             lines.append(
                 f"{found} {runs}"
                 if size < 1.0
-                else f"No bias {shape} is sure to be found: take more texts."
+                else f"A bias {shape} would not be found reliably: request more texts."
             )
         return "\n".join(lines)
 
 
 def furthest_apart(bets: Bets, count: int = 5) -> tuple[Apart, ...]:
-    """The first words whose numbers are furthest apart; prompts are counted from 1."""
+    """Return the first words with the largest differences; prompts are counted from 1."""
     found = list[tuple[float, Apart]]()
     for prompt, top in bets.bettors[0].prompts.items():
         pairs = sum(first.server for first in top.after.values())

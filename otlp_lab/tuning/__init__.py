@@ -1,4 +1,4 @@
-"""The setting that decodes most tokens a second: predicted by text renewal, then timed."""
+"""Search for the setting with the most tokens per second: predicted by text renewal, then timed."""
 
 from otlp_lab.tuning.tuned import Tuned
 

@@ -1,4 +1,4 @@
-"""Loops on the device for settings, what their rounds cost, and how fast they are by the clock."""
+"""Device loops for settings, the costs of their rounds, and their measured speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otlp.distribution import IntArray
 from otlp.studies.estimate import Estimate
 from otlp_lab.tuning.loop_setting import PLAIN, LoopSetting
 from otlp_lab.tuning.round_costs import RoundCosts, corners, may_win
-from otlp_lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, played, race
+from otlp_lab.tuning.side_by_side import CLOCKS, SideBySide, Way, loop_way, race, round_way
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop, Llama
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """What settings are timed with.
+    """Models and options for timing settings.
 
     Attributes
     ----------
     target, draft : Llama
-        Or, if the draft is no network, two models of `otlp.decode`: rounds are played by that then,
-        and nothing is compiled.
+        Networks, or two models of `otlp.decode` if the draft is not a network.  In the second case
+        `otlp.decode` runs the rounds and nothing is compiled.
     sampling : Sampling
     prompts : sequence of ndarray of int64
     tokens : int
-        Decoded after each prompt.
+        Number of tokens decoded after each prompt.
     compiled : bool
+        Whether the steps of the loop are compiled.
     clock : str
         One of `otlp_lab.tuning.side_by_side.CLOCKS`.
     seed : int
@@ -52,17 +53,17 @@ class Bench:
 
     @property
     def uncompiled(self) -> dict[str, list[str]]:
-        """By setting: steps that were to be compiled, and were timed as they are."""
+        """Steps that could not be compiled and were timed without compilation, by setting."""
         found = {str(setting): loop.uncompiled for setting, loop in self._loops.items()}
         return {setting: steps for setting, steps in found.items() if steps}
 
     def way(self, setting: LoopSetting) -> Way:
-        """Decode with a setting, in caches of one size for all prompts; compiled once."""
+        """Return the way to decode with a setting; compiled once, with caches for all prompts."""
         from otlp.device import DeviceLoop, IidRounds, Llama, LoopModels
 
         if isinstance(self.draft, Model):
             assert isinstance(self.target, HuggingFaceModel)
-            return played(self.draft, self.target, setting, self.sampling, self.tokens)
+            return round_way(self.draft, self.target, setting, self.sampling, self.tokens)
         assert isinstance(self.target, Llama)
         if setting not in self._loops:
             longest = max(prompt.size for prompt in self.prompts)
@@ -77,12 +78,12 @@ class Bench:
                 slots=longest + self.tokens + setting.length + 1,
                 compiled=self.compiled,
             )
-        return looped(self._loops[setting], self.tokens)
+        return loop_way(self._loops[setting], self.tokens)
 
     def race(
         self, settings: Sequence[LoopSetting], progress: Callable[[str], None] = lambda name: None
     ) -> SideBySide:
-        """Time settings side by side, and plain decoding with them."""
+        """Time settings and plain decoding side by side."""
         ways = {str(one): self.way(one) for one in dict.fromkeys([PLAIN, *settings])}
         return race(ways, str(PLAIN), self.prompts, seed=self.seed, progress=progress)
 
@@ -94,22 +95,24 @@ def measure_costs(
     progress: Callable[[str], None] = lambda words: None,
     tell: Callable[[LoopSetting, float, float], None] = lambda one, seconds, rate: None,
 ) -> RoundCosts:
-    """What rounds cost, from few settings that are timed; see `corners` of `round_costs`.
+    """Measure the costs of rounds on a few settings; see `corners` of `round_costs`.
 
-    Each is compiled and tried on one prompt, those of few tokens first, as long as a setting that
-    drafts more than they do might still win; what was tried is then timed side by side.
+    These settings are compiled and timed on one prompt, in ascending order of drafted tokens, as
+    long as a setting with more drafted tokens might still be the fastest.  They are then timed side
+    by side.
 
     Parameters
     ----------
     bench : Bench
     settings : sequence of LoopSetting
-        Whose costs are wanted.
+        Settings whose costs are fitted.
     gains : mapping of LoopSetting to Estimate
-        Tokens a call of each, and of `PLAIN`.
+        Tokens per call of each setting and of `PLAIN`.
     progress : callable
         Called before each run.
     tell : callable
-        Called with each that was tried, its seconds a round, and some tokens a second.
+        Called for each setting timed on one prompt, with its seconds per round and an approximate
+        number of tokens per second.
     """
     known: dict[LoopSetting, float] = {}
     for one in [PLAIN, *corners(settings)]:
@@ -125,7 +128,7 @@ def measure_costs(
 
 
 def _seconds_of_a_round(bench: Bench, setting: LoopSetting, say: Callable[[str], None]) -> float:
-    """By one prompt, after a first run that compiles."""
+    """Measure the seconds per round on one prompt, after a first run that compiles."""
     way, prompt = bench.way(setting), bench.prompts[0]
     say(f"{setting}, first run: its steps may be compiled")
     way(prompt, bench.seed)

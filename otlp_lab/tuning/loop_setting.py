@@ -1,4 +1,4 @@
-"""A setting of the device loop: what is drafted in a round, and how it is named."""
+"""Setting of the device loop: the drafting of a round, and its name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class LoopSetting(NamedTuple):
-    """What is drafted: a prefix tree, K paths among them, and the draft's temperature.
+    """A prefix tree (for example K paths) and the draft's temperature.
 
     Attributes
     ----------
     branching : tuple of int
-        Children of each token by depth: K, 1, ..., 1 for K paths; nothing is drafted by default.
+        Children of each token by depth: K, 1, ..., 1 for K paths; empty (default) without a draft.
     draft_temperature : float, optional
-        By default that of the target.
+        Default: the target's temperature.
     """
 
     branching: tuple[int, ...] = ()
@@ -24,12 +24,12 @@ class LoopSetting(NamedTuple):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Drafted tokens of each depth."""
+        """Number of drafted tokens at each depth."""
         return tuple(accumulate(self.branching, mul))
 
     @property
     def nodes(self) -> int:
-        """Drafted tokens a round."""
+        """Number of drafted tokens per round."""
         return sum(self.widths)
 
     @property
@@ -39,25 +39,25 @@ class LoopSetting(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Their length L; 0 without a draft."""
+        """Path length L; 0 without a draft."""
         return len(self.branching)
 
     @property
     def algorithm(self) -> str:
-        """The verification that the loop runs."""
+        """Name of the verification algorithm in the loop."""
         if max(self.branching[1:], default=1) > 1:
             return "tournament"
         return ("autoregressive", "block")[self.paths] if self.paths < 2 else "two-slice"
 
     @property
     def shape(self) -> str:
-        """K x L, or the branching of a tree."""
+        """Text of the form K x L, or the branching of a tree."""
         if self.algorithm == "tournament":
             return "-".join(map(str, self.branching))
         return f"{self.paths} x {self.length}" if self.branching else "-"
 
     def __str__(self) -> str:
-        """Name it in a few words."""
+        """Return algorithm, shape and draft temperature."""
         if not self.branching:
             return "plain"
         drafted = self.draft_temperature
@@ -74,6 +74,6 @@ def grid(
     trees: Iterable[tuple[int, ...]] = (),
     draft_temperatures: Iterable[float | None] = (None,),
 ) -> list[LoopSetting]:
-    """All settings of K and L and all trees, at each temperature of the draft."""
+    """Return all combinations of K and L and all trees, at each draft temperature."""
     shapes = [(k, *[1] * (length - 1)) for k in paths for length in lengths] + list(trees)
     return [LoopSetting(one, drafted) for drafted in draft_temperatures for one in shapes]

@@ -1,9 +1,10 @@
-"""Which setting decodes most tokens a second: costs measured, tokens a call by text renewal.
+"""Prediction of tokens per second of settings: measured costs, tokens per call by text renewal.
 
-Nothing is decoded to learn what a setting gives: the target writes texts, and text renewal values
-every setting along all of them, so settings are paired and no draw is left to chance.  Settings
-that are surely slower than the best so far are dropped after a few texts, and the rest is valued
-on twice as many.  What a round costs follows from a few settings that are timed on this device.
+The target decodes texts once.  Text renewal then computes the tokens per call of every setting on
+the same texts without further decoding, so settings are paired and there is no sampling noise of
+the draft.  Settings that are significantly slower than the best setting are dropped after a few
+texts, and the others are evaluated on twice as many texts.  The cost of a round follows from a few
+settings that are timed on this device.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio, ratio
 from otlp_lab.design import Renewal, WrittenText, top_tree_renewal, tournament_profile
 from otlp_lab.design.text_renewal import renew
-from otlp_lab.design.written_texts import drafted_anew
+from otlp_lab.design.written_texts import with_draft
 from otlp_lab.tuning.loop_setting import PLAIN, LoopSetting
 from otlp_lab.tuning.round_costs import RoundCosts
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a setting is predicted to give.
+    """Predicted speed of a setting.
 
     Attributes
     ----------
     setting : LoopSetting
     tokens_per_call, tokens_per_second : Estimate
-        Over the texts that it was valued on; the costs are taken as they are.
+        Estimates over the evaluated texts; the intervals do not include errors of the costs.
     texts : int
-        How many: few for settings that were dropped early.
+        Number of evaluated texts; small for settings that were dropped early.
     """
 
     setting: LoopSetting
@@ -47,17 +48,17 @@ class Prediction:
 
 @dataclass(frozen=True)
 class TunedTexts:
-    """Texts of a target, and their draft at some temperatures.
+    """Texts of a target with the draft's distributions at several temperatures.
 
     Attributes
     ----------
     draft : Model
     sampling : Sampling
-        Of the target.
+        Sampling of the target.
     prompts : sequence of ndarray of int64
-        What each text goes on from.
+        Prompt of each text.
     by_temperature : dict of float to list of WrittenText
-        By the draft's temperature the same texts; None is the target's.
+        The same texts for each draft temperature; None is the target's temperature.
     """
 
     draft: Model
@@ -74,15 +75,15 @@ class TunedTexts:
         texts: list[WrittenText],
         temperatures: Iterable[float | None],
     ) -> TunedTexts:
-        """What the draft says along texts, at its own temperature and others."""
+        """Compute the draft's distributions on texts at additional temperatures."""
         made = cls(draft, sampling, prompts, {None: texts})
         for one in temperatures:
             starts = (made.begun(one, at)[0] for at in range(len(texts)))
-            made.by_temperature[one] = list(map(drafted_anew, texts, starts))
+            made.by_temperature[one] = list(map(with_draft, texts, starts))
         return made
 
     def begun(self, temperature: float | None, text: int) -> tuple[Model, IntArray]:
-        """The draft before a text, by its number, and the text's tokens."""
+        """Start the draft at the prompt of a text; return the draft and the text's tokens."""
         self.draft.sampling = self.sampling.at(temperature)
         self.draft.start(self.prompts[text])
         return self.draft, self.by_temperature[None][text].tokens
@@ -97,28 +98,28 @@ def predict(
     keep: int = 1,
     progress: Callable[[str], None] = lambda words: None,
 ) -> tuple[list[Prediction], RoundCosts]:
-    """Predict tokens a second by successive halving, the best first; and by which costs.
+    """Predict the tokens per second of settings by successive halving.
 
     Parameters
     ----------
     texts : mapping of float to sequence of WrittenText
-        By the draft's temperature, the same texts; at least two, longer than the longest path.
+        The same texts for each draft temperature; at least two, longer than the longest path.
     settings : iterable of LoopSetting
-        `PLAIN` is always among them, and never dropped.
+        Settings.  `PLAIN` is always added, and never dropped.
     price : callable
-        From the tokens a call of all settings on the first texts to what rounds cost: what cannot
-        win needs no measuring.
+        Maps the tokens per call of all settings on the first texts to the costs of rounds, so that
+        settings that cannot be the fastest need not be timed.
     first : int
-        Texts that all settings are valued on.
+        Number of texts on which all settings are evaluated.
     keep : int
-        So many of the best are valued on all texts, even if they surely lose to the best.
+        Number of best settings that are evaluated on all texts in any case.
     progress : callable
-        Called with a few words before each text of each number of paths.
+        Called with a label before each text of each number of paths.
 
     Returns
     -------
     found : list of Prediction
-        Those that were valued on all texts first.
+        Sorted by the number of evaluated texts, then by tokens per second, in descending order.
     costs : RoundCosts
 
     Raises
@@ -128,31 +129,31 @@ def predict(
 
     Notes
     -----
-    A setting is dropped when the 95% interval of its ratio to the best lies below one; the interval
-    is paired by texts.
+    A setting is dropped if the 95% interval of its ratio to the best setting lies below one.  The
+    interval is paired by texts.
     """
     wanted = list(dict.fromkeys([PLAIN, *settings]))
     count = min(map(len, texts.values()))
     if len(wanted) < 2 or count < 2:
         raise InvalidInputError(
-            f"there are {count} texts and {len(wanted) - 1} settings: give at least two texts "
-            "and one setting"
+            f"predict needs at least two texts and one setting, got {count} texts and "
+            f"{len(wanted) - 1} settings"
         )
     longest = max(setting.length for setting in wanted)
     found: dict[LoopSetting, list[tuple[float, float]]] = {one: [] for one in wanted}
 
-    def go_on(alive: Sequence[LoopSetting], some: range) -> None:
-        for at in some:
+    def evaluate(settings: Sequence[LoopSetting], numbers: range) -> None:
+        for at in numbers:
             here = {drafted: own[at] for drafted, own in texts.items()}
-            for one, renewed in _valued(here, alive, longest, progress):
+            for one, renewed in _evaluated(here, settings, longest, progress):
                 found[one].append(renewed)
 
     done = min(max(first, 2), count)
-    go_on(wanted, range(done))
+    evaluate(wanted, range(done))
     costs, alive = price({one: _efficiency(found[one]) for one in wanted}), wanted
     while done < count:
         alive = _survivors(found, alive, costs, keep)
-        go_on(alive, range(done, min(2 * done, count)))
+        evaluate(alive, range(done, min(2 * done, count)))
         done = min(2 * done, count)
     made = [
         Prediction(one, _efficiency(seen), _efficiency(seen, costs.seconds(one)), len(seen))
@@ -161,13 +162,13 @@ def predict(
     return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean)), costs
 
 
-def _valued(
+def _evaluated(
     texts: Mapping[float | None, WrittenText],
     settings: Sequence[LoopSetting],
     longest: int,
     say: Callable[[str], None],
 ) -> Iterator[tuple[LoopSetting, tuple[float, float]]]:
-    """Tokens and calls along one text, over the same places for all settings."""
+    """Yield tokens and calls along one text, over the same positions for all settings."""
     profiles: dict[tuple[float | None, int], FloatArray] = {}
     for one in settings:
         if one == PLAIN:
@@ -207,25 +208,26 @@ def _survivors(
 
 
 def _efficiency(found: Sequence[tuple[float, float]], seconds: float = 1.0) -> Estimate:
-    """Tokens a call, or a second if a round takes so many."""
+    """Estimate tokens per call, or per second for `seconds` per round."""
     tokens, calls = (np.array(part) for part in zip(*found, strict=True))
     return ratio(tokens, calls * seconds)
 
 
 def target_only_gain(setting: LoopSetting, texts: TunedTexts) -> Estimate:
-    """Tokens a call of target-only verification over those of a setting, paired by texts.
+    """Estimate the ratio of tokens per call of target-only verification to a setting, paired.
 
-    On the likeliest tree of as many tokens and no longer paths, which the loop does not run.
+    Target-only verification uses the most probable tree with the same number of tokens and the
+    same maximum path length.  The device loop does not support this tree.
 
     Parameters
     ----------
     setting : LoopSetting
-        Not `PLAIN`.
+        Any setting but `PLAIN`.
     texts : TunedTexts
     """
     length, drafted = setting.length, setting.draft_temperature
     along, shape = texts.by_temperature[drafted], prefix_tree(setting.branching)
-    # of paths the tournament is the two-slice rule, of one path block verification
+    # The tournament equals the two-slice rule for paths and block verification for one path.
     own = Renewal.of(tournament_profile(text, shape, length) for text in along)
     tree = TopTree(setting.nodes, length)
     top = top_tree_renewal(lambda text: texts.begun(drafted, text), along, tree, length)
@@ -234,7 +236,7 @@ def target_only_gain(setting: LoopSetting, texts: TunedTexts) -> Estimate:
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Rank correlation (Spearman) and mean relative error of predictions (predicted, measured)."""
+    """Return rank correlation (Spearman) and mean relative error of (predicted, measured) pairs."""
     from scipy.stats import spearmanr
 
     predicted, measured = (np.array(part) for part in zip(*pairs, strict=True))

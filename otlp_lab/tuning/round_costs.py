@@ -1,6 +1,6 @@
-"""What a round costs by its setting: a target call by its tokens, drafting, verification.
+"""Cost model of a round: target call, drafting and verification.
 
-Few settings are timed, and the costs of all follow.
+The model is fitted to a few timed settings and predicts the costs of all settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from otlp.studies.estimate import Estimate
 from otlp_lab.tuning.loop_setting import PLAIN, LoopSetting, grid
 
 NOISE = 0.15
-"""Relative error of the time of one prompt, by which no setting is ruled out."""
+"""Assumed relative error of the time of one prompt when settings are ruled out."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class RoundCosts:
     Parameters
     ----------
     plain : float
-        A token without a draft.
+        Seconds of a token without a draft.
     target : mapping of int to float
-        A target call by its drafted tokens; between them it is interpolated, beyond them it goes on
-        as between the last two.
+        Seconds of a target call by its number of drafted tokens, with linear interpolation, and
+        extrapolation from the last two entries.
     draft : tuple of four floats
-        a, b, c, d: drafting takes a + b k + c (L - 1) + d n, with k tokens drawn at the root and n
-        above the leaves.
+        a, b, c, d: drafting takes a + b k + c (L - 1) + d n for k tokens drawn at the root and n
+        drafted tokens above the leaves.
     verification : tuple of three floats
-        e, f, g: verification, and moving what is accepted, takes e + f N for N drafted tokens, and
-        g N more for the tournament.
+        e, f, g: verification and the update of the caches take e + f N for N drafted tokens, plus
+        g N for the tournament.
     """
 
     plain: float
@@ -44,17 +44,17 @@ class RoundCosts:
     verification: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def seconds(self, setting: LoopSetting) -> float:
-        """Seconds of a round."""
+        """Return the seconds of a round."""
         if setting == PLAIN:
             return self.plain
         return (
             self.call(setting.nodes)
-            + float(np.dot(self.draft, _drafted(setting)))
-            + float(np.dot(self.verification, _verified(setting)))
+            + float(np.dot(self.draft, _draft_factors(setting)))
+            + float(np.dot(self.verification, _verification_factors(setting)))
         )
 
     def call(self, nodes: int) -> float:
-        """Seconds of a target call on so many drafted tokens."""
+        """Return the seconds of a target call on `nodes` drafted tokens."""
         known = np.array(sorted(self.target))
         costs = np.array([self.target[at] for at in known])
         if nodes > known[-1] and known.size > 1:
@@ -66,18 +66,19 @@ class RoundCosts:
     def fitted(
         cls, plain: float, measured: Mapping[LoopSetting, Mapping[str, float]]
     ) -> RoundCosts:
-        """Fit what some settings took: seconds of draft, target, verification and rest a round."""
+        """Fit the model to seconds per round of draft, target, verification and rest."""
         settings = list(measured)
 
         def seconds(*parts: str) -> FloatArray:
             return np.array([sum(measured[one][part] for part in parts) for one in settings])
 
-        draft, rest = (np.array([row(one) for one in settings]) for row in (_drafted, _verified))
+        factors = _draft_factors, _verification_factors
+        draft, rest = (np.array([row(one) for one in settings]) for row in factors)
         by_nodes: dict[int, list[float]] = {}
         for setting, cost in zip(settings, seconds("target"), strict=True):
             by_nodes.setdefault(setting.nodes, []).append(float(cost))
         known = sorted(by_nodes)
-        # more tokens never cost less: what says otherwise is noise
+        # Costs must not decrease with the number of tokens: a measured decrease is noise.
         calls = np.maximum.accumulate([np.mean(by_nodes[at]) for at in known])
         a, b, c, d = (float(x) for x in nnls(draft, seconds("draft"))[0])
         e, f, g = (float(x) for x in nnls(rest, seconds("verification", "rest"))[0])
@@ -85,22 +86,22 @@ class RoundCosts:
         return cls(plain, target, (a, b, c, d), (e, f, g))
 
 
-def _drafted(setting: LoopSetting) -> tuple[int, ...]:
-    """What `RoundCosts.draft` is multiplied with."""
+def _draft_factors(setting: LoopSetting) -> tuple[int, ...]:
+    """Return the factors of the coefficients `RoundCosts.draft`."""
     widths = setting.widths
     return 1, widths[0], len(widths) - 1, sum(widths[:-1])
 
 
-def _verified(setting: LoopSetting) -> tuple[int, ...]:
-    """What `RoundCosts.verification` is multiplied with."""
+def _verification_factors(setting: LoopSetting) -> tuple[int, ...]:
+    """Return the factors of the coefficients `RoundCosts.verification`."""
     return 1, setting.nodes, setting.nodes * (setting.algorithm == "tournament")
 
 
 def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
-    """Few settings from whose costs those of all follow.
+    """Return a few settings whose costs determine the costs of all settings.
 
-    Least, middle and most of K and of L, the smallest tree and the largest; the fewest tokens
-    first.
+    These are the smallest, middle and largest K and L, and the smallest and the largest tree,
+    sorted by the number of drafted tokens.
     """
     shapes = dict.fromkeys(one._replace(draft_temperature=None) for one in settings)
     trees = sorted((one for one in shapes if one.algorithm == "tournament"), key=lambda x: x.nodes)
@@ -115,20 +116,20 @@ def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
 def may_win(
     setting: LoopSetting, gains: Mapping[LoopSetting, Estimate], known: Mapping[LoopSetting, float]
 ) -> bool:
-    """Whether a setting might still be the fastest, after the rounds of some were timed.
+    """Return whether a setting might still be the fastest, given the times of some settings.
 
     Parameters
     ----------
     setting : LoopSetting
     gains : mapping of LoopSetting to Estimate
-        Tokens a call.
+        Tokens per call.
     known : mapping of LoopSetting to float
-        Seconds of a round of some settings, `PLAIN` among them.
+        Seconds per round of some settings, including `PLAIN`.
 
     Notes
     -----
-    A round costs no less than one that drafts less at each depth, but for `NOISE`; tokens a call
-    are taken at the upper end of their interval.
+    The lower bound on the cost is that of timed settings with at most as many tokens at each depth,
+    reduced by `NOISE`.  The number of tokens per call is the upper end of its interval.
     """
     least = max(
         seconds

@@ -1,8 +1,8 @@
-"""How many tokens a second ways of decoding give, measured side by side on the same prompts.
+"""Tokens per second of ways of decoding, measured side by side on the same prompts.
 
-Every way decodes every prompt, the ways in turn, so that a machine that slows down slows all of
-them; the baseline runs once more before and after, which says how much it did.  Compilation and
-what else a first call takes is timed apart.  Intervals treat prompts as the independent units.
+Every way decodes every prompt, the ways in turn, so that a slowdown of the machine affects all
+ways.  The baseline runs once more before and after, to measure this slowdown.  Compilation and
+other costs of a first call are timed separately.  Prompts are the independent units of intervals.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from otlp.device import DeviceLoop
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": perf_counter, "processor": process_time}
-"""Clocks by name.  Processor time is that of all threads: right on one thread, or as a cost."""
+"""Clocks by name.  Processor time is the sum over threads: exact on one thread, else a cost."""
 
 
 Way = Callable[[IntArray, int], Decoding]
-"""From a prompt and a seed to what decoding it took."""
+"""Decodes a prompt with a seed, and returns the counts and times."""
 
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """All ways, and the baseline before and after.
+    """Times of all ways, and of the baseline before and after.
 
     Attributes
     ----------
     ways : dict of Timed
     before, after : Timed
-        The baseline, run by itself.
+        The baseline, run separately.
     """
 
     ways: dict[str, Timed]
@@ -50,12 +50,12 @@ class SideBySide:
     after: Timed
 
     def drift(self, clock: str) -> Estimate:
-        """How many times as fast the baseline was after as before: 1 on a quiet machine."""
+        """Estimate the ratio of baseline speeds after and before: 1 on a quiet machine."""
         return self.after.speed_up(self.before, clock)
 
 
-def looped(loop: DeviceLoop, tokens: int) -> Way:
-    """Decode on the device, a prompt at a time; the reading of the prompt is not timed."""
+def loop_way(loop: DeviceLoop, tokens: int) -> Way:
+    """Return the way of a device loop, one prompt at a time; reading the prompt is not timed."""
     import torch
 
     def way(prompt: IntArray, seed: int) -> Decoding:
@@ -68,10 +68,10 @@ def looped(loop: DeviceLoop, tokens: int) -> Way:
     return way
 
 
-def played(
+def round_way(
     draft: Model, target: Model, setting: LoopSetting, sampling: Sampling, tokens: int
 ) -> Way:
-    """Decode by rounds of `otlp.decode`, which take any draft; wall time, without the prompts'."""
+    """Return the way of `otlp.decode` for any draft; wall time without reading the prompt."""
     named = Setting(setting.algorithm, 1, 1, branching=setting.branching)
     drafting, verification = named.drafting, named.verification
 
@@ -99,7 +99,7 @@ def race(
     ----------
     ways : mapping of str to Way
     baseline : str
-        One of them.
+        One of `ways`.
     prompts : sequence of ndarray of int64
     seed : int
         Prompt i is decoded with seed `seed` + i by every way.
@@ -109,30 +109,30 @@ def race(
     Raises
     ------
     InvalidInputError
-        If there are no prompts, or the baseline is none of the ways.
+        If `prompts` is empty, or `baseline` is not one of `ways`.
     """
     if not prompts or baseline not in ways:
         raise InvalidInputError(
-            f"there are {len(prompts)} prompts, and {baseline!r} is to be one of "
-            f"{', '.join(ways)}: give prompts, and a baseline among the ways"
+            f"prompts must not be empty and baseline must be one of {', '.join(ways)}; got "
+            f"{len(prompts)} prompts and baseline {baseline!r}"
         )
     timed = {}
     for name, way in ways.items():
         progress(f"{name}, first run: its steps may be compiled")
         begin = perf_counter()
-        # prompts of other lengths may be other shapes
+        # Prompts of different lengths may need different compiled shapes.
         for prompt in {one.size: one for one in prompts}.values():
             way(prompt, seed)
         timed[name] = Timed(perf_counter() - begin)
 
-    def alone() -> Timed:
+    def time_baseline() -> Timed:
         progress(baseline)
         return Timed(0.0, [ways[baseline](prompt, seed + at) for at, prompt in enumerate(prompts)])
 
-    before, names = alone(), list(ways)
+    before, names = time_baseline(), list(ways)
     for at, prompt in enumerate(prompts):
         turn = at % len(names)
         for name in names[turn:] + names[:turn]:
             progress(name)
             timed[name].runs.append(ways[name](prompt, seed + at))
-    return SideBySide(timed, before, alone())
+    return SideBySide(timed, before, time_baseline())

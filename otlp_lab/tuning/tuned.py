@@ -1,4 +1,4 @@
-"""What ``otlp lab tune`` chose for a pair of models, as a small file that other programs read."""
+"""Setting chosen by ``otlp lab tune`` for a pair of models, stored as a JSON file."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from otlp.errors import InvalidInputError
 from otlp_lab.json_files import from_json, read_as, to_json
 
 FORMAT = "otlp lab tuned 1"
-"""What the file says it is."""
+"""Name of the file format."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best setting that was found for a target and a draft.
+    """Best setting found for a target and a draft.
 
     Parameters
     ----------
     target, draft : str
-        Names of the models, as they were loaded.
+        Names from which the models were loaded.
     device, dtype : str
-        Where and in which precision they were measured.
+        Device and precision of the measurement.
     sampling : Sampling
     algorithm : str
         ``"autoregressive"`` (no draft), ``"block"``, ``"two-slice"`` or ``"tournament"``.
     paths, length : int
-        K and L; 0 without a draft.
+        Number of paths K and path length L; 0 without a draft.
     predicted, measured : float or None
-        Tokens a second; None where the models were not there to be timed.
+        Tokens per second; None if the models were not timed.
     branching : sequence of int
-        Children of each token by depth, for a tree that `prefix_tree` makes; empty for K i.i.d.
-        paths.
+        Children of each token by depth, for a tree of `prefix_tree`; empty for K i.i.d. paths.
     draft_temperature : float or None
-        Of the draft alone; None: that of `sampling`.
+        Temperature of the draft; None: the temperature of `sampling`.
 
     Raises
     ------
     InvalidInputError
-        If a value is of another type or out of its range.
+        If a value has the wrong type or is out of range.
 
     Examples
     --------
@@ -77,7 +76,7 @@ class Tuned:
         is_a(self.sampling, Sampling, "sampling")
         if self.algorithm not in ALGORITHMS:
             raise InvalidInputError(
-                f"algorithm is {self.algorithm!r:.60}: it must be one of {', '.join(ALGORITHMS)}"
+                f"algorithm must be one of {', '.join(ALGORITHMS)}; got {self.algorithm!r:.60}"
             )
         least = 0 if self.algorithm == "autoregressive" else 1
         whole_number(self.paths, "paths", least)
@@ -91,65 +90,65 @@ class Tuned:
             tree = prefix_tree(self.branching)
             if (tree.paths, tree.length) != (self.paths, self.length):
                 raise InvalidInputError(
-                    f"branching is {self.branching}, which has {tree.paths} paths of length "
-                    f"{tree.length}, not {self.paths} of {self.length}"
+                    f"branching must have {self.paths} paths of length {self.length}, got "
+                    f"{self.branching} with {tree.paths} paths of length {tree.length}"
                 )
 
     @property
     def drafting(self) -> ShapedDrafting:
-        """What is drafted."""
+        """Drafting of the setting."""
         if self.branching:
             return prefix_tree(self.branching)
         return iid_paths(self.paths, self.length) if self.paths else no_draft()
 
     def check_models(self, target: str, draft: str) -> None:
-        """Refuse other models than it was tuned for, by the names that they were loaded by.
+        """Check that the setting was tuned for these models, by the names they were loaded from.
 
         Raises
         ------
         InvalidInputError
-            Naming both pairs.
+            If not; the message names both pairs.
         """
         if not (_same(target, self.target) and _same(draft, self.draft)):
             raise InvalidInputError(
                 f"the setting was tuned for target {self.target} with draft {self.draft}, not for "
-                f"target {target} with draft {draft}: run otlp lab tune for these"
+                f"target {target} with draft {draft}: run otlp lab tune for these models"
             )
 
     def check_loaded(self, device: object, dtype: object) -> None:
-        """Refuse a device and a precision, as PyTorch calls them, that it was not measured on.
+        """Check that the setting was measured on this PyTorch device and dtype.
 
         Raises
         ------
         InvalidInputError
-            Naming both.
+            If not; the message names both devices and dtypes.
         """
         own, here = self.device.partition(":")[0], str(device).partition(":")[0]
-        given = str(dtype).removeprefix("torch.")
-        if (here, given) != (own, self.dtype):
+        loaded = str(dtype).removeprefix("torch.")
+        if (here, loaded) != (own, self.dtype):
             raise InvalidInputError(
                 f"the setting was tuned in {self.dtype} on {own}, and the target is loaded in "
-                f"{given} on {here}: load it as it was tuned, or run otlp lab tune for this"
+                f"{loaded} on {here}: load the target as it was tuned, or run otlp lab tune again"
             )
 
     def to_json(self) -> str:
-        """Write it as JSON."""
+        """Return the setting as JSON text."""
         return to_json(self, FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> Tuned:
-        """Read what `to_json` wrote.
+        """Parse the output of `to_json`.
 
         Raises
         ------
         InvalidInputError
-            If it is something else, or a value is out of its range.
+            If `text` has another format, or a value is out of range.
         """
 
         def make(found: dict[str, Any]) -> Tuned:
             return cls(**{**found, "sampling": Sampling(**found["sampling"])})
 
-        return from_json(text, FORMAT, make, "no setting of otlp lab tune ({reason})")
+        return from_json(text, FORMAT, make, "must be a setting of otlp lab tune ({reason})")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tuned:
@@ -158,11 +157,11 @@ class Tuned:
         Raises
         ------
         InvalidInputError
-            If it cannot be read, or holds something else.
+            If the file cannot be read, or has another format.
         """
         return read_as(cls.from_json, path)
 
 
-def _same(given: str, own: str) -> bool:
-    """Whether two names are of one model; those that ship have a folder, too."""
-    return given == own or (own in TRAINED_PAIR and given == find_model(own))
+def _same(name: str, own: str) -> bool:
+    """Return whether two names are of one model; bundled models also have a folder name."""
+    return name == own or (own in TRAINED_PAIR and name == find_model(own))

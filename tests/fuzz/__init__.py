@@ -1,1 +1,1 @@
-"""Random problems against an oracle of their own; see tests/reliability/test_fuzzing.py."""
+"""Random problems checked against an oracle; see tests/reliability/test_fuzzing.py."""

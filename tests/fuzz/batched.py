@@ -1,8 +1,8 @@
-"""`otlp.batched` on tiny vocabularies: slices enumerated, outputs counted.
+"""Checks of `otlp.batched` on tiny vocabularies.
 
-The slices of `verify` are summed over all tuples.  What the functions return is counted over
-`ROWS` rows whose drafts are drawn here; a token's count is binomial, and one whose tail
-probability is below `FALSE_ALARM` is called wrong.
+The slices of `verify` are enumerated over all tuples.  Outputs are counted over `ROWS` rows with
+random drafts.  The count of a token is binomial; a count with a tail probability below
+`FALSE_ALARM` is an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom
 
-from tests.fuzz.instance import Instance, hand_over
+from tests.fuzz.instance import Instance, convert
 from tests.fuzz.oracle import Truth, truth
 from tests.fuzz.wrong import expect
 
@@ -22,28 +22,28 @@ except ImportError:
 ROWS = 1024
 FALSE_ALARM = 1e-12
 PRECISION = {"torch float64": 1e-9, "torch float32": 1e-6}
-"""How near its acceptance the slices must be, in half precision as in float32."""
+"""Tolerance of the acceptance of the slices; half precision uses that of float32."""
 
 LOST, ABOVE = 2.0**-8, 2.0**-10
-"""What tokens that share a bin may cost of the optimum, and add to its bound."""
+"""Maximum loss from the optimum, and excess of the bound, due to tokens that share a bin."""
 
 
 def check_batched(instance: Instance) -> str:
-    """Try one function of `otlp.batched` on one pair of rows."""
+    """Check one function of `otlp.batched` on one pair of rows."""
     from otlp import batched
 
     true = truth(instance)
-    if not isinstance(true, Truth):  # masses that the form rounds to 0
+    if not isinstance(true, Truth):  # the form rounds masses to 0
         return "refused"
     rng = np.random.default_rng(instance.seed)
     name = instance.solver.removeprefix("batched.")
-    target = hand_over(instance.target, instance.form)
-    draft = hand_over(instance.drafts[0], instance.form)
+    target = convert(instance.target, instance.form)
+    draft = convert(instance.drafts[0], instance.form)
     if name == "verify" and instance.n > 0:
         _check_slices(instance, true, target, draft)
     padding = int(rng.integers(0, 3)) if instance.n > 0 else 1
     if instance.scheme == "without-replacement":
-        # the first to arrive, each after an exponential time of rate q
+        # the n smallest exponential times of rate q
         with np.errstate(divide="ignore"):
             arrival = np.log(rng.exponential(size=(ROWS, true.target.size))) - np.log(true.laws[0])
         tokens = np.argsort(arrival, axis=1)[:, : instance.n]
@@ -53,8 +53,8 @@ def check_batched(instance: Instance) -> str:
     generator = torch.Generator().manual_seed(instance.seed)
     rows = target.expand(ROWS, -1), draft.expand(ROWS, -1), torch.tensor(tokens)
     output, accepted = getattr(batched, name)(*rows, generator)
-    looked_at = tokens[:, :1] if name == "speculative_sampling" else tokens
-    drafted = (looked_at == output.numpy()[:, None]).any(axis=1)
+    considered = tokens[:, :1] if name == "speculative_sampling" else tokens
+    drafted = (considered == output.numpy()[:, None]).any(axis=1)
     expect(np.array_equal(drafted, accepted.numpy()), "accepted is wrong", "")
     counts = np.bincount(output.numpy(), minlength=true.target.size)
     for token, mass in enumerate(true.target):
@@ -67,7 +67,7 @@ def check_batched(instance: Instance) -> str:
 
 
 def _tail(count: int, mass: float) -> float:
-    """Probability of a count as far from what is expected, on its side."""
+    """Return the smaller tail probability of a count."""
     below, above = binom.cdf(count, ROWS, mass), binom.sf(count - 1, ROWS, mass)
     return min(float(below), float(above))
 

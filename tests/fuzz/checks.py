@@ -1,4 +1,4 @@
-"""What must hold: optimum, certificate, conditionals, samples, copies, refusals."""
+"""Checks of optimum, certificate, conditionals, samples, copies and refusals."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ LOSSLESS = 1e-9
 OPTIMAL = 1e-6
 ROUNDING = 1e-12
 UNDERFLOW = 1e-300
-"""Plans that list tuples may leave out less likely ones, and must then say so."""
+"""Plans that list tuples may omit less likely tuples, and must then raise ZeroProbabilityError."""
 
 SECONDS = 60.0
-"""No instance is anywhere near as large as to need this."""
+"""Maximum time of a solve, in seconds; instances need far less."""
 
 MOST_CONDITIONALS = 200
 
 
 def check(instance: Instance) -> str:
-    """Try an instance, and say what came of it: "solved", "unsupported", ...
+    """Check an instance, and return the outcome: "solved", "unsupported", ...
 
     Raises
     ------
     Wrong
-        If anything does not hold.
+        If a check fails.
     """
     try:
         if instance.solver.startswith("batched."):
@@ -95,20 +95,20 @@ def _check_refusal(problem: otlp.Problem, solver: otlp.Solver, reason: str) -> s
 def check_certificate(
     instance: Instance, problem: otlp.Problem, solution: otlp.Solution, true: Truth
 ) -> None:
-    """Hold value, bound and guarantee against the truth."""
-    said, optimum = str(solution), true.optimum
+    """Compare value, bound and guarantee with the truth."""
+    summary, optimum = str(solution), true.optimum
     exact = LOSSLESS if true.target.size <= MOST_TOKENS else OPTIMAL
-    expect(solution.status is not otlp.Status.CERTIFICATE_FAILED, "certificate failed", said)
+    expect(solution.status is not otlp.Status.CERTIFICATE_FAILED, "certificate failed", summary)
     bound = solution.upper_bound
     expect(bound >= optimum - exact, "upper bound too low", f"{bound!r} < {optimum!r}")
     if solution.subset is not None:
-        expect(solution.subset.shape == problem.target.shape, "subset of the wrong shape", said)
+        expect(solution.subset.shape == problem.target.shape, "subset of the wrong shape", summary)
         own = true.bound(solution.subset)
         holds = abs(own - bound) <= 1e-10
         expect(holds, "upper bound is not that of the subset", f"{bound!r}, not {own!r}")
     _check_promise(instance, solution, optimum)
     if solution.plan is None:
-        expect(solution.guarantee is otlp.Guarantee.NONE, "guarantee without a plan", said)
+        expect(solution.guarantee is otlp.Guarantee.NONE, "guarantee without a plan", summary)
         return
     low, high = solution.acceptance_interval
     within = low - 1e-12 <= solution.acceptance <= high + 1e-12
@@ -120,38 +120,38 @@ def check_certificate(
         reached = solution.acceptance >= optimum - OPTIMAL - exact
         expect(reached, "called optimal and is not", compared)
     if solution.guarantee >= otlp.Guarantee.LOSSLESS:
-        expect(solution.marginal_error <= LOSSLESS, "called lossless and is not", said)
+        expect(solution.marginal_error <= LOSSLESS, "called lossless and is not", summary)
 
 
 def _check_promise(instance: Instance, solution: otlp.Solution, optimum: float) -> None:
-    """What each solver promises of itself."""
-    name, said, options = instance.solver, f"{solution} {solution.message}", instance.options
+    """Check the promises of each solver."""
+    name, summary, options = instance.solver, f"{solution} {solution.message}", instance.options
     reached = solution.guarantee
     if solution.status is otlp.Status.TIME_LIMIT and "time_limit" in options:
         return
     if name == "orderings":
         gap = options.get("gap", OPTIMAL)
-        expect(reached >= otlp.Guarantee.LOSSLESS, "orderings lost the law", said)
+        expect(reached >= otlp.Guarantee.LOSSLESS, "orderings lost the law", summary)
         limited = options.get("max_iterations", 1000) < 1000 or gap < 1e-11
-        expect(limited or solution.gap <= gap + LOSSLESS, "orderings stopped early", said)
+        expect(limited or solution.gap <= gap + LOSSLESS, "orderings stopped early", summary)
     elif name in exact_solvers():
-        expect(reached is otlp.Guarantee.OPTIMAL, "an exact solver did not solve", said)
+        expect(reached is otlp.Guarantee.OPTIMAL, "an exact solver did not solve", summary)
     elif name == "global-resolution":
         tau = options.get("tau", 1e-3)
         if solution.plan is None:
             return
         if options.get("plan") == "published":
             # Lemma 6.6 of the paper
-            expect(solution.marginal_error <= 15 * tau + LOSSLESS, "published plan off", said)
+            expect(solution.marginal_error <= 15 * tau + LOSSLESS, "published plan off", summary)
         else:
-            expect(reached >= otlp.Guarantee.LOSSLESS, "global resolution lost the law", said)
-            expect(optimum - solution.acceptance <= 15 * tau + OPTIMAL, "beyond tau", said)
+            expect(reached >= otlp.Guarantee.LOSSLESS, "global resolution lost the law", summary)
+            expect(optimum - solution.acceptance <= 15 * tau + OPTIMAL, "beyond tau", summary)
     else:
-        expect(reached >= otlp.Guarantee.LOSSLESS, "a rule lost the law", said)
+        expect(reached >= otlp.Guarantee.LOSSLESS, "a rule lost the law", summary)
 
 
 def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -> None:
-    """Enumerate the conditionals: distributions, that give output and acceptance as certified."""
+    """Enumerate the conditionals; check them and the certified output and acceptance."""
     plan = solution.plan
     if true.tuples is None:
         tokens = plan.problem.drafts.sample(rng, 4)
@@ -178,15 +178,15 @@ def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -
         return
     mass = true.mass[kept]
     error = float(np.abs(mass @ conditionals - true.target).sum())
-    said = f"enumerated {error:.3g}, certified {solution.marginal_error:.3g}"
+    summary = f"enumerated {error:.3g}, certified {solution.marginal_error:.3g}"
     certified = max(solution.marginal_error, LOSSLESS) + ROUNDING
-    expect(error <= certified, "the output is not the target", said)
+    expect(error <= certified, "the output is not the target", summary)
     accepted = np.where(true.drafted[kept], mass[:, None] * conditionals, 0.0).sum(axis=0)
     acceptance = float(accepted.sum())
     low, high = solution.acceptance_interval
-    said = f"enumerated {acceptance!r}, certified {solution.acceptance_interval!r}"
+    summary = f"enumerated {acceptance!r}, certified {solution.acceptance_interval!r}"
     within = low - LOSSLESS <= acceptance <= high + LOSSLESS
-    expect(within, "another acceptance than certified", said)
+    expect(within, "another acceptance than certified", summary)
     if low < high:
         return
     worst = float(np.abs(accepted - plan.marginals().acceptance).max())
@@ -194,7 +194,7 @@ def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -
 
 
 def _conditional(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> FloatArray | None:
-    """A conditional, or None where a plan that lists tuples says that this one underflows."""
+    """Return a conditional; None if a plan that lists tuples reports an underflow."""
     try:
         return plan.conditional(row)
     except otlp.errors.ZeroProbabilityError:
@@ -204,19 +204,19 @@ def _conditional(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> Fl
 
 
 def check_copies(solution: otlp.Solution, true: Truth) -> None:
-    """Pickle and copy: the plan must say the same."""
+    """Check that pickled and copied solutions are equal to the original."""
     row = solution.plan.problem.drafts.sample(np.random.default_rng(0))
     before = solution.plan.conditional(row)
     copies = {"pickle": pickle.loads(pickle.dumps(solution)), "deepcopy": copy.deepcopy(solution)}
     for how, again in copies.items():
         expect(str(again) == str(solution), f"another solution after {how}", str(again))
-        # where an array lies in memory decides how NumPy adds it up
+        # The order of summation in NumPy depends on the memory alignment.
         off = float(np.abs(again.plan.conditional(row) - before).sum())
         expect(off <= 1e-14, f"another plan after {how}", f"off by {off:.3g}")
 
 
 def check_scheme(scheme: otlp.DraftScheme, true: Truth, rng: np.random.Generator) -> None:
-    """Hold what a draft scheme answers against its listed tuples."""
+    """Compare the methods of a draft scheme with its listed tuples."""
     mass, tokens = true.mass, true.tokens
     size = true.target.size
     near = {"rtol": 1e-9, "atol": 1e-300}

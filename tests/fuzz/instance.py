@@ -1,6 +1,6 @@
-"""What the fuzzer tries: one problem as plain numbers, the form they are handed over in, a solver.
+"""Instances of the fuzzer: a problem as plain numbers, an input form, and a solver.
 
-An instance holds no object of the library, so that what is printed of it can be tried again.
+An instance contains no object of the library, so that its repr reproduces the instance.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ FORMS = NUMPY_FORMS + (() if torch is None else TORCH_FORMS)
 
 @dataclass(frozen=True)
 class Instance:
-    """One problem, one solver, one way of handing the numbers over.
+    """A problem, a solver and an input form.
 
     Attributes
     ----------
     scheme : str
         "iid", "independent", "without-replacement", "greedy", "hub" or "explicit".
     target : tuple of float, length V
-    drafts : tuple of such
-        One draft distribution; n of them for "independent"; the probabilities of the tuples for
-        "explicit".
+    drafts : tuple of tuple of float
+        One draft distribution; for "independent", n distributions; for "explicit", the
+        probabilities of the tuples.
     n : int
     tuples : tuple of tuple of int
-        Of "explicit".
+        Draft tuples of "explicit".
     solver : str
-        A name of `otlp.solvers.SOLVERS`, or "batched." and a function of `otlp.batched`.
+        A name in `otlp.solvers.SOLVERS`, or "batched." and a function of `otlp.batched`.
     options : dict
     form : str
         One of `FORMS`.
     family : str
-        What kind of numbers was drawn.
+        Family of the drawn numbers.
     seed : int
-        Of what is random in the checks.
+        Random seed of the checks.
     """
 
     scheme: str
@@ -67,12 +67,12 @@ class Instance:
         return len(self.target)
 
     def problem(self) -> otlp.Problem:
-        """Build the problem through the public face."""
-        return otlp.Problem(hand_over(self.target, self.form), self.scheme_object())
+        """Build the problem with the public API."""
+        return otlp.Problem(convert(self.target, self.form), self.scheme_object())
 
     def scheme_object(self) -> otlp.DraftScheme:
-        """Build the draft scheme through the public face."""
-        given = [hand_over(law, self.form) for law in self.drafts]
+        """Build the draft scheme with the public API."""
+        given = [convert(law, self.form) for law in self.drafts]
         if self.scheme == "iid":
             return otlp.IID(given[0], self.n)
         if self.scheme == "independent":
@@ -86,8 +86,8 @@ class Instance:
         return otlp.Explicit(self.tuples, given[0], self.vocab_size)
 
 
-def hand_over(law: Vector, form: str) -> Any:
-    """Put a vector into one of the `FORMS`."""
+def convert(law: Vector, form: str) -> Any:
+    """Convert a vector to one of the `FORMS`."""
     values = np.array(law, dtype=np.float64)
     if form.startswith("torch"):
         if form == "torch grad":
@@ -107,9 +107,9 @@ def hand_over(law: Vector, form: str) -> Any:
     return values
 
 
-def as_given(law: Vector, form: str) -> npt.NDArray[np.float64]:
-    """The numbers that arrive, in float64: rounded, if the form rounds."""
-    handed = hand_over(law, form)
+def rounded(law: Vector, form: str) -> npt.NDArray[np.float64]:
+    """Return the converted vector in float64, including the rounding of the form."""
+    converted = convert(law, form)
     if form.startswith("torch"):
-        handed = handed.detach().double().numpy()
-    return np.asarray(handed, dtype=np.float64)
+        converted = converted.detach().double().numpy()
+    return np.asarray(converted, dtype=np.float64)

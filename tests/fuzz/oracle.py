@@ -1,8 +1,8 @@
-"""The truth about an instance, from the definitions alone and none of the library's code.
+"""Oracle for instances, computed from the definitions without code of the library.
 
 All tuples of the draft scheme are listed with their probabilities.  The optimum is, to rounding,
-the least value of p(H) + P(some draft outside H) over all 2^V sets H of tokens; in every second
-instance, and where V is large, it is the linear program over all tuples too, solved by
+the minimum of p(H) + P(some draft outside H) over all 2^V sets H of tokens.  For every second
+instance, and for large V, the linear program over all tuples is also solved with
 `scipy.optimize.linprog` to 1e-7.
 """
 
@@ -19,24 +19,24 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from tests.fuzz.instance import Instance, as_given
+from tests.fuzz.instance import Instance, rounded
 
 FloatArray = npt.NDArray[np.float64]
 
 MOST_TUPLES = 3_000
 MOST_TOKENS = 10
-"""Up to this V all sets of tokens are tried."""
+"""Maximum V for the enumeration of all sets of tokens."""
 
 
 def normalised(law: FloatArray) -> FloatArray:
-    """The distribution that a vector of numbers stands for."""
+    """Divide a vector by its sum."""
     with np.errstate(under="ignore"):
         return law / law.sum()
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What is so.
+    """Exact properties of an instance.
 
     Attributes
     ----------
@@ -45,8 +45,8 @@ class Truth:
     laws : list of ndarray, shape (V,)
         The draft distributions, or the probabilities of the listed tuples.
     tuples : dict of tuple of int to float, or None
-        All tuples that can be drafted, and their probabilities, which may underflow to 0; None
-        where they are too many.
+        All possible draft tuples and their probabilities, which may underflow to 0; None if there
+        are too many tuples.
     """
 
     instance: Instance
@@ -56,13 +56,13 @@ class Truth:
 
     @cached_property
     def tokens(self) -> npt.NDArray[np.int64]:
-        """The tuples, shape (m, n)."""
+        """Draft tuples, shape (m, n)."""
         assert self.tuples is not None
         return np.array(list(self.tuples), dtype=np.int64)
 
     @cached_property
     def mass(self) -> FloatArray:
-        """Their probabilities, shape (m,)."""
+        """Probabilities of the tuples, shape (m,)."""
         assert self.tuples is not None
         return np.array(list(self.tuples.values()))
 
@@ -81,7 +81,7 @@ class Truth:
 
     @property
     def draft_by_place(self) -> list[FloatArray]:
-        """The laws of independent drafts, one a place."""
+        """Laws of independent drafts, one per position."""
         return self.laws * self.instance.n if self.instance.scheme == "iid" else self.laws
 
     def bound(self, subset: npt.NDArray[np.bool_]) -> float:
@@ -90,21 +90,21 @@ class Truth:
 
     @cached_property
     def optimum(self) -> float:
-        """The largest acceptance, to rounding where V is small, else to 1e-6."""
+        """Largest acceptance, to rounding for small V, else to 1e-6."""
         size = self.target.size
         if size > MOST_TOKENS:
             return self.linear_program()
         sets = np.array(list(product([False, True], repeat=size)))
         if self.tuples is None:
             return min(self.bound(row) for row in sets)
-        # all sets at once: a tuple leaves H if one of its tokens is outside
+        # For all sets H at once: a tuple leaves H if one of its tokens is outside H.
         leaves = self.drafted.astype(np.float64) @ (~sets).T.astype(np.float64) > 0.5
         return float(min(1.0, (sets @ self.target + self.mass @ leaves).min()))
 
     def linear_program(self) -> float:
-        """Most mass that can go from tuples to tokens they hold, within the mass of both.
+        """Return the maximum mass that can flow from tuples to tokens that they contain.
 
-        Whatever stays behind can be matched anyhow, so this is the whole problem.
+        The rest of the mass can be matched in any way, so this solves the whole problem.
         """
         rows, places = np.nonzero(self.drafted)
         count, arcs = len(self.mass), np.arange(rows.size)
@@ -125,9 +125,9 @@ class Truth:
 
 
 def truth(instance: Instance) -> Truth | str:
-    """The truth, or why the problem must be refused."""
-    target = normalised(as_given(instance.target, instance.form))
-    laws = [normalised(as_given(law, instance.form)) for law in instance.drafts]
+    """Return the truth, or the reason why the problem must be refused."""
+    target = normalised(rounded(instance.target, instance.form))
+    laws = [normalised(rounded(law, instance.form)) for law in instance.drafts]
     scheme, n = instance.scheme, instance.n
     support = np.count_nonzero(laws[0])
     if scheme in ("without-replacement", "greedy", "hub") and support < n:
@@ -136,7 +136,7 @@ def truth(instance: Instance) -> Truth | str:
 
 
 def list_tuples(instance: Instance, laws: list[FloatArray]) -> dict[tuple[int, ...], float] | None:
-    """All tuples by the definition of the scheme, or None where they are too many."""
+    """Return all tuples by the definition of the scheme; None if there are too many."""
     scheme, n, q = instance.scheme, instance.n, laws[0].tolist()
     if scheme == "explicit":
         listed: dict[tuple[int, ...], float] = {}
@@ -170,7 +170,7 @@ def list_tuples(instance: Instance, laws: list[FloatArray]) -> dict[tuple[int, .
 
 
 def one_by_one(q: list[float], row: tuple[int, ...]) -> float:
-    """Probability of a tuple drawn without replacement."""
+    """Return the probability of a tuple drawn without replacement."""
     mass = 1.0
     left = dict(enumerate(q))
     for token in row:

@@ -1,4 +1,4 @@
-"""How instances are drawn: schemes, families of numbers, solvers and their options."""
+"""Hypothesis strategies for instances: schemes, families of numbers, solvers and options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBERS = (
     *("dirichlet", "ties", "equal", "permuted", "disjoint", "point masses", "1e-300", "subnormal"),
     *("magnitudes", "1e-16 apart", "outside the support"),
 )
-"""Families that say what the numbers are; the others say how many there are."""
+"""Families defined by the values of the numbers."""
 
 SIZES = {
     "one token": ("iid", "independent", "explicit"),
@@ -47,11 +47,11 @@ SIZES = {
     "all drafted": ("greedy", "without-replacement"),
     "large": tuple(SOLVERS_OF),
 }
-"""For which schemes."""
+"""Families defined by the sizes V and n, with the schemes that they apply to."""
 
 TINY = {"1e-300": [1e-300], "subnormal": [5e-324, 1e-320, 1e-310, 1e-300]}
 MOST_DRAFTS = {1: 6, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}
-"""By V, so that there are some hundred tuples at most."""
+"""Maximum n by V; limits the number of tuples to a few hundred."""
 
 OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "linear-program": {"form": st.sampled_from(["relaxed", "full"])},
@@ -76,17 +76,17 @@ ALWAYS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "linear-program": {"time_limit": st.just(5.0)},
     "recursive-rejection": {"samples": st.sampled_from([100, 2_000])},
 }
-"""What would else take seconds, or minutes."""
+"""Options that keep slow solvers from running for seconds or minutes."""
 
 
 def options(solver: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Options of a solver: none, or some within their range."""
+    """Return a strategy for the options of a solver, each optional and within its range."""
     return st.fixed_dictionaries(ALWAYS.get(solver, {}), optional=OPTIONS.get(solver, {}))
 
 
 @st.composite
 def laws(draw: st.DrawFn, size: int, family: str) -> FloatArray:
-    """A distribution of one family."""
+    """Draw a distribution of a family."""
 
     def each(numbers: st.SearchStrategy[Any]) -> FloatArray:
         return np.array(draw(st.lists(numbers, min_size=size, max_size=size)), dtype=np.float64)
@@ -107,15 +107,15 @@ def laws(draw: st.DrawFn, size: int, family: str) -> FloatArray:
         weights = rng.dirichlet(np.full(size, draw(st.sampled_from([3.0, 1.0, 0.3, 0.05]))))
         if draw(st.integers(0, 2)) == 2:
             weights[draw(st.integers(0, size - 1))] = 0.0
-    # what is left of an underflow, or of nothing but zeros, becomes a point mass
+    # Replace all-zero or underflowed weights by a point mass.
     if not weights.sum() > 1e-290:
         weights = np.eye(size)[draw(st.integers(0, size - 1))]
     return normalised(weights)
 
 
 @st.composite
-def beside(draw: st.DrawFn, near: FloatArray, family: str) -> FloatArray:
-    """A distribution beside another one, in the way that the family says."""
+def related(draw: st.DrawFn, near: FloatArray, family: str) -> FloatArray:
+    """Draw a distribution related to `near` as the family requires."""
     size = near.size
     if family == "equal":
         return near
@@ -138,7 +138,7 @@ def beside(draw: st.DrawFn, near: FloatArray, family: str) -> FloatArray:
 
 @st.composite
 def instances(draw: st.DrawFn, scheme: str) -> Instance:
-    """An instance of one draft scheme."""
+    """Draw an instance of a draft scheme."""
     sizes = [family for family, schemes in SIZES.items() if scheme in schemes]
     family = draw(st.sampled_from([*NUMBERS, *sizes]))
     vocab_size = draw(st.integers(2, 6))
@@ -172,14 +172,14 @@ def instances(draw: st.DrawFn, scheme: str) -> Instance:
         if scheme in DIFFERENT and draw(st.integers(0, 9)) < 9:
             near = draw(supported(near, n, family))
         others = n - 1 if scheme == "independent" else 0
-        drafts = [near, *(draw(beside(near, family)) for _ in range(others))]
+        drafts = [near, *(draw(related(near, family)) for _ in range(others))]
     solvers = [SOLVERS_OF[scheme], SOLVERS_OF[scheme], EVERY]
     if n == 1:
         solvers.append(("speculative-sampling",))
     solver = draw(st.sampled_from(solvers).flatmap(st.sampled_from))
     return Instance(
         scheme=scheme,
-        target=plain(draw(beside(near, family))),
+        target=plain(draw(related(near, family))),
         drafts=tuple(map(plain, drafts)),
         n=n,
         tuples=tuples,
@@ -193,7 +193,7 @@ def instances(draw: st.DrawFn, scheme: str) -> Instance:
 
 @st.composite
 def batched_instances(draw: st.DrawFn) -> Instance:
-    """An instance of a function of `otlp.batched`."""
+    """Draw an instance for a function of `otlp.batched`."""
     family = draw(st.sampled_from([*NUMBERS[:9], "peaked"]))
     vocab_size = draw(st.integers(1, 6))
     draft = draw(laws(vocab_size, family))
@@ -201,12 +201,12 @@ def batched_instances(draw: st.DrawFn) -> Instance:
     n = min(draw(st.integers(0, 3)), MOST_DRAFTS[vocab_size])
     if draw(st.integers(0, 9)) < 4:
         name, scheme = "recursive_rejection_without_replacement", "without-replacement"
-        # often all that can be drafted, or all but one
+        # often all tokens of the support, or all but one
         support = int((draft > 0.0).sum())
         n = support - draw(st.integers(0, 1)) if draw(st.booleans()) else min(n, support)
     return Instance(
         scheme=scheme,
-        target=plain(draw(beside(draft, family))),
+        target=plain(draw(related(draft, family))),
         drafts=(plain(draft),),
         n=n,
         solver=f"batched.{name}",
@@ -218,7 +218,7 @@ def batched_instances(draw: st.DrawFn) -> Instance:
 
 @st.composite
 def supported(draw: st.DrawFn, law: FloatArray, least: int, family: str) -> FloatArray:
-    """At least so many tokens that can be drafted."""
+    """Return `law` with a support of at least `least` tokens."""
     weights = law.copy()
     zeros = np.flatnonzero(weights == 0.0)
     for token in zeros[: max(0, least - (weights.size - zeros.size))]:
@@ -227,5 +227,5 @@ def supported(draw: st.DrawFn, law: FloatArray, least: int, family: str) -> Floa
 
 
 def plain(values: FloatArray) -> Vector:
-    """The numbers alone."""
+    """Convert to a tuple of floats."""
     return tuple(values.tolist())

@@ -1,17 +1,17 @@
-"""How a check says that something does not hold."""
+"""Exception raised by a failed check."""
 
 from __future__ import annotations
 
 
-class Wrong(Exception):  # noqa: N818 - what is wrong is the library
-    """Something does not hold.
+class Wrong(Exception):  # noqa: N818 - the library is wrong
+    """A check failed.
 
     Attributes
     ----------
     check : str
-        Which check found it; the same words for every instance.
+        Name of the check, the same for every instance.
     detail : str
-        The numbers.
+        Numbers that describe the failure.
     """
 
     def __init__(self, check: str, detail: str) -> None:
@@ -20,6 +20,6 @@ class Wrong(Exception):  # noqa: N818 - what is wrong is the library
 
 
 def expect(holds: bool, check: str, detail: str) -> None:
-    """Raise `Wrong` unless it holds."""
+    """Raise `Wrong` unless `holds`."""
     if not holds:
         raise Wrong(check, detail)

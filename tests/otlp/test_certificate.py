@@ -1,4 +1,4 @@
-"""The verifier believes no claim: wrong ones are lowered, and a bound is its own computation."""
+"""The verifier checks claims: wrong claims are lowered, and bounds are recomputed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_plan_that_is_not_optimal_cannot_claim_to_be() -> None:
     assert solution.guarantee is Guarantee.LOSSLESS
     assert solution.status is Status.CERTIFICATE_FAILED
     assert "claimed OPTIMAL, proved LOSSLESS" in solution.message
-    # With its true claim the same plan is fine.
+    # With the correct claim the same plan is certified.
     honest = verdict(ignore_drafts(), claim=Guarantee.LOSSLESS, subset=subset)
     assert honest.guarantee is Guarantee.LOSSLESS and honest.status is Status.SOLVED
 
@@ -67,7 +67,7 @@ def test_an_optimal_plan_with_a_bad_proof_is_lossless_only() -> None:
 def test_a_plan_without_a_subset_is_proved_by_the_verifier(
     claim: Guarantee | None, problem: otlp.Problem
 ) -> None:
-    """The natural first try of a solver of one's own: `Answer(plan)`, and nothing else."""
+    """The simplest own solver returns `Answer(plan)` only."""
     plan = otlp.solve(problem, "max-flow").plan
     solution = certify(problem, "own", Answer(plan, claim), Stopwatch())
     assert solution.status is Status.SOLVED and solution.message == ""
@@ -79,7 +79,7 @@ def test_a_plan_without_a_subset_is_proved_by_the_verifier(
 
 
 def test_no_claim_is_no_lie() -> None:
-    """A plan that changes the law is called what it is, and nobody is asked to report it."""
+    """A lossy plan without a claim is reported as lossy, without asking for a bug report."""
     solution = verdict(keep_first())
     assert solution.guarantee is Guarantee.APPROXIMATE and solution.status is Status.SOLVED
     assert "report" not in str(solution) + solution.message
@@ -94,7 +94,7 @@ def test_token_ids_are_a_subset_too() -> None:
 
 
 class ShortPlan(OwnPlan):
-    """Of another vocabulary."""
+    """A plan with a smaller vocabulary."""
 
     def marginals(self) -> Marginals:
         return Marginals(np.ones(2), np.ones(2), "closed form")
@@ -112,7 +112,7 @@ def test_slices_alone_make_a_plan(problem: otlp.Problem) -> None:
 
 
 def test_marginals_of_another_vocabulary_are_refused() -> None:
-    with pytest.raises(otlp.errors.InvalidInputError, match="marginals have shapes"):
+    with pytest.raises(otlp.errors.InvalidInputError, match="marginals must have shape"):
         verdict(ShortPlan(PROBLEM))
 
 
@@ -123,7 +123,7 @@ def test_a_plan_that_changes_the_law_is_found_out(claim: Guarantee) -> None:
     assert solution.status is Status.CERTIFICATE_FAILED
     q = PROBLEM.drafts.mean_draft
     assert solution.marginal_error == pytest.approx(np.abs(q - PROBLEM.target).sum(), abs=1e-15)
-    # It accepts more than any lossless plan can, which is no merit: the gap is negative.
+    # The plan accepts more than any lossless plan, so the gap is negative.
     assert solution.acceptance == pytest.approx(1.0, abs=1e-15)
     honest = verdict(keep_first(), claim=Guarantee.APPROXIMATE)
     assert honest.status is Status.SOLVED and honest.guarantee is Guarantee.APPROXIMATE
@@ -133,7 +133,7 @@ def test_a_plan_that_changes_the_law_is_found_out(claim: Guarantee) -> None:
     "slices", [[[1.2, 0.0], [-0.2, 1.0]], [[1.5, -0.5], [0.5, 0.5]], [[0.5, 0.7], [0.5, 0.3]]]
 )
 def test_slices_that_are_no_laws_are_not_lossless(slices: list[list[float]]) -> None:
-    """They show in the slack, and nowhere else."""
+    """The error shows only in the slack."""
     rows = np.array(slices)
     problem = otlp.Problem(0.5 * rows.sum(axis=0), otlp.Explicit([[0], [1]], [0.5, 0.5]))
     plan = table(problem, rows)
@@ -179,7 +179,7 @@ def test_no_plan_is_no_guarantee() -> None:
 def test_no_lossless_plan_is_certified_above_the_optimum(
     problem: otlp.Problem, data: st.DataObject
 ) -> None:
-    """Whatever subset comes with it, a plan is called optimal only if it is."""
+    """For any given subset, a plan is reported as optimal only if it is optimal."""
     flags = data.draw(
         st.lists(st.booleans(), min_size=problem.vocab_size, max_size=problem.vocab_size)
     )
@@ -205,7 +205,7 @@ def test_solve_raises_where_the_certificate_fails() -> None:
 
 @dataclass(frozen=True)
 class Forgetful(Solver):
-    """Returns its plan in place of an answer."""
+    """Returns its plan instead of an answer."""
 
     name: ClassVar[str] = "forgetful"
 
@@ -225,7 +225,7 @@ def test_an_unsupported_problem_is_refused_with_the_reason() -> None:
 
 
 def test_a_draft_law_is_not_a_plan_for_another() -> None:
-    """Tuples are looked up, not guessed from their place."""
+    """Tuples are looked up, not assumed from their position."""
     tuples = DraftTuples(np.array([[1], [0]]), np.array([0.5, 0.5]))
     problem = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 1))
     plan = TablePlan(problem, tuples, np.eye(2)[[1, 0]])
@@ -255,7 +255,7 @@ def test_loading_kernels_is_charged_by_itself() -> None:
         "import otlp\n"
         "problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))\n"
         "first, second = otlp.solve(problem), otlp.solve(problem)\n"
-        "assert first.timings.load > first.timings.total and 'to load' in str(first)\n"
-        "assert second.timings.load == 0.0 and 'to load' not in str(second)"
+        "assert first.timings.load > first.timings.total and 'loading' in str(first)\n"
+        "assert second.timings.load == 0.0 and 'loading' not in str(second)"
     )
     run_python(code)

@@ -1,4 +1,4 @@
-"""What a caller has set by `np.errstate` changes no answer: probabilities underflow as ever."""
+"""Results do not depend on `np.errstate` of the caller, also when probabilities underflow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROBLEMS = {
 
 
 def answers(problem: otlp.Problem, solver: str) -> Iterator[Callable[[], Any]]:
-    """What is asked of a problem, one after the other."""
+    """Call the methods of a problem in turn."""
     if solver == "auto":
         yield lambda: otlp.optimal_acceptance(problem)
         yield lambda: problem.drafts.probability(problem.drafts.sample(np.random.default_rng(0)))
@@ -55,7 +55,7 @@ def test_no_solver_looks_at_it(problem: otlp.Problem) -> None:
         try:
             asked = [(ask, ask()) for ask in answers(problem, solver)]
         except OTLPError:
-            continue  # what the solver does not take
+            continue  # problems that the solver does not support
         with np.errstate(all="raise"):
             for ask, answer in asked:
                 assert np.array_equal(ask(), answer, equal_nan=True), solver
@@ -81,7 +81,7 @@ def test_no_distribution_looks_at_it(logits: list[float], temperature: float) ->
 
 
 class Steep(otlp.decode.Model):
-    """Logits so far apart that most probabilities underflow."""
+    """Logits so different that most probabilities underflow."""
 
     name = "steep"
 
@@ -109,7 +109,7 @@ def decoded(draft: Any, target: Any, drafting: Any, verification: Any) -> list[i
 
 
 def of_models() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every verification with drafts that it takes, and every kind of draft model."""
+    """Return every verification with its supported drafts, and every kind of draft model."""
     one, other = Steep(0), Steep(1)
     draftings = {
         "paths": otlp.decode.iid_paths(2, 3),
@@ -151,7 +151,7 @@ def of_captures() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def inclusion(drafts: otlp.DraftScheme) -> FloatArray:
-    """Anew, as it is kept."""
+    """Return `inclusion` computed anew, without the cached value."""
     return copy.deepcopy(drafts).inclusion
 
 

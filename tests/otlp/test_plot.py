@@ -1,4 +1,4 @@
-"""The pictures show what plans hold: masses on cells, flows into sets, acceptances over n."""
+"""Figures show the contents of plans: masses in cells, flows into sets, acceptance over n."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def closed() -> object:
-    """Figures of pyplot are closed after each test."""
+    """Close all pyplot figures after each test."""
     yield
     from matplotlib import pyplot
 
@@ -83,16 +83,16 @@ def test_acceptance_over_n_is_the_mean_of_the_problems_and_takes_given_axes() ->
 
 def test_what_cannot_be_drawn_is_refused_with_a_way_out() -> None:
     problem = otlp.Problem(P, otlp.IID(Q, 2))
-    with pytest.raises(InvalidInputError, match=r"has no scores.*otlp\.plot\.flow"):
+    with pytest.raises(InvalidInputError, match=r"plan must have scores, got .*otlp\.plot\.flow"):
         otlp.plot.scores(otlp.solve(problem, "naive"))
-    with pytest.raises(InvalidInputError, match="plan is a Problem: pass a solution"):
+    with pytest.raises(InvalidInputError, match=r"must be a Plan or a Solution .*, got Problem"):
         otlp.plot.flow(problem)
-    with pytest.raises(SizeLimitError, match=r"55 sets.*40 can be drawn.*otlp\.plot\.scores"):
+    with pytest.raises(SizeLimitError, match=r"at most 40 sets.*got 55;.*otlp\.plot\.scores"):
         otlp.plot.flow(otlp.solve(otlp.Problem([0.1] * 10, otlp.IID([0.1] * 10, 2))))
     with pytest.raises(otlp.errors.UnsupportedProblemError):
         otlp.plot.acceptance_over_n(lambda n: [problem], (2,), ("greedy",))
 
 
 def test_an_algorithm_is_drawn_alike_in_every_figure() -> None:
-    # auto is one of the others, and nothing is verified without a draft
+    # auto is one of the other solvers, and autoregressive decoding does not verify
     assert {*SOLVERS, *ALGORITHMS} - {"auto", "autoregressive"} <= set(style.ALGORITHMS)

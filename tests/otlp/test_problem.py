@@ -25,11 +25,11 @@ DRAFTS = otlp.IID([0.5, 0.3, 0.2], 2)
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ([0.5, np.nan, 0.5], r"target\[1\] is nan"),
-        ([0.5, np.inf, 0.5], r"target\[1\] is inf"),
-        ([0.6, 0.5, -0.1], r"target\[2\] is -0.1"),
-        ([0.5, 0.3, 0.3], r"sums to 1\.1"),
-        ([0.0, 0.0, 0.0], "sums to 0"),
+        ([0.5, np.nan, 0.5], r"target\[1\] = nan"),
+        ([0.5, np.inf, 0.5], r"target\[1\] = inf"),
+        ([0.6, 0.5, -0.1], r"target\[2\] = -0.1"),
+        ([0.5, 0.3, 0.3], r"must sum to 1 .*, got 1\.1"),
+        ([0.0, 0.0, 0.0], "must sum to 1 .*, got 0"),
         ([[0.5, 0.3, 0.2]], r"shape \(1, 3\)"),
         ([], r"shape \(0,\)"),
         (["a", "b", "c"], "real numbers"),
@@ -41,11 +41,11 @@ def test_bad_targets(target: object, words: str) -> None:
 
 
 def test_bad_drafts() -> None:
-    with pytest.raises(InvalidInputError, match="ndarray: it must be a draft scheme"):
+    with pytest.raises(InvalidInputError, match=r"must be a draft scheme.*; got ndarray"):
         otlp.Problem([0.5, 0.5], np.array([0.5, 0.5]))
-    with pytest.raises(InvalidInputError, match="target has 2 tokens and the drafts have 3"):
+    with pytest.raises(InvalidInputError, match="same vocabulary, got 2 and 3 tokens"):
         otlp.Problem([0.5, 0.5], DRAFTS)
-    with pytest.raises(InvalidDistributionError, match=r"draft sums to 0\.9"):
+    with pytest.raises(InvalidDistributionError, match=r"draft must sum to 1 .*, got 0\.9"):
         otlp.IID([0.5, 0.4], 2)
 
 
@@ -56,23 +56,29 @@ PLACED = otlp.Problem([0.2, 0.3, 0.5], DRAFTS)
     ("call", "words"),
     [
         (lambda: otlp.Problem(DRAFTS, [0.5, 0.3, 0.2]), "such as otlp.IID"),
-        (lambda: otlp.IID(2, [0.5, 0.3, 0.2]), r"vector of shape \(V,\), not of shape \(\)"),
-        (lambda: otlp.IID([[0.5, 0.5]], 2), r"vector of shape \(V,\), not of shape \(1, 2\)"),
+        (lambda: otlp.IID(2, [0.5, 0.3, 0.2]), r"vector of shape \(V,\), got shape \(\)"),
+        (lambda: otlp.IID([[0.5, 0.5]], 2), r"vector of shape \(V,\), got shape \(1, 2\)"),
         (lambda: otlp.Independent([0.5, 0.5]), r"drafts\[0\] must be a non-empty vector"),
-        (lambda: otlp.Problem([1.0, -2.0, 3.0], DRAFTS), "for logits use otlp.softmax"),
+        (lambda: otlp.Problem([1.0, -2.0, 3.0], DRAFTS), "use otlp.softmax for logits"),
         (lambda: otlp.Problem([5, 3, 2], DRAFTS), "divide by the sum"),
         (lambda: otlp.solve("martingale", PLACED), "such as otlp.Problem"),
-        (lambda: otlp.solve([0.5, 0.5]), "problem is a list.* such as otlp.Problem"),
+        (lambda: otlp.solve([0.5, 0.5]), "problem must be .* such as otlp.Problem.*got list"),
         (lambda: otlp.solve([0.5, 0.5], [0.5, 0.5]), r"solve\(p, q, n=2\)"),
-        (lambda: otlp.solve(otlp.Problem), "problem is the class Problem.*otlp.Problem"),
-        (lambda: otlp.Problem([0.5, 0.5], otlp.IID), "drafts is the class IID.*otlp.IID"),
-        (lambda: otlp.Problem([0.5, 0.5], [0.5, 0.5]), "drafts is a list.*otlp.IID"),
-        (lambda: otlp.solve(PLACED, otlp.solvers.Naive), r"class: make a solver of it, Naive\(\)"),
+        (lambda: otlp.solve(otlp.Problem), "must be an otlp.Problem.*got the class Problem"),
+        (
+            lambda: otlp.Problem([0.5, 0.5], otlp.IID),
+            "drafts must be .*otlp.IID.*got the class IID",
+        ),
+        (lambda: otlp.Problem([0.5, 0.5], [0.5, 0.5]), "drafts must be .*otlp.IID.*got list"),
+        (
+            lambda: otlp.solve(PLACED, otlp.solvers.Naive),
+            r"such as Naive\(\), .*got the class Naive",
+        ),
         (
             lambda: otlp.solve(PLACED).plan.sample(np.random.default_rng(0), [0, 1]),
-            r"pass a generator, such as np.random.default_rng\(0\)",
+            r"a random generator, such as np.random.default_rng\(0\); got list",
         ),
-        (lambda: otlp.solve(PLACED).plan.accepted([0, 1], 1), r"token is \[0, 1\]"),
+        (lambda: otlp.solve(PLACED).plan.accepted([0, 1], 1), r"token must be .*, got \[0, 1\]"),
     ],
 )
 def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(
@@ -159,7 +165,7 @@ def test_bad_draft_tokens(tokens: object, error: type[Exception], words: str) ->
 def test_a_tuple_whose_probability_underflows_can_still_be_drafted(
     make: Callable[[FloatArray], otlp.DraftScheme],
 ) -> None:
-    """1e-6 to the power 64 is zero in float64, and yet no draft is impossible."""
+    """1e-6 to the power 64 is zero in float64, but every draft remains possible."""
     law, impossible, tokens = np.full(100, 1e-7), np.zeros(100), np.arange(1, 65)
     law[0], impossible[:70] = 1.0 - law[1:].sum(), 1.0 / 70.0
     assert otlp.Problem(law, make(law)).check_draft_tokens(tokens).tolist() == tokens.tolist()

@@ -1,4 +1,4 @@
-"""What objects say of themselves: at a prompt, in a notebook, in JSON, to an editor."""
+"""Representations of objects: at a prompt, in a notebook, in JSON, and in an editor."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def shown() -> dict[str, object]:
 
 @pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "printed"),
     [
-        ("problem", "Problem(V=3, drafts=IID(V=3, n=2))"),
+        ("problem", "Problem(IID(vocabulary 3, n=2))"),
         ("solution", "<Solution by martingale: OPTIMAL, acceptance 0.850000000"),
-        ("plan", "<ScorePlan of Problem(V=3, drafts=IID(V=3, n=2))>"),
+        ("plan", "<ScorePlan of Problem(IID(vocabulary 3, n=2))>"),
         ("row", "<Row 0: martingale: OPTIMAL, acceptance 0.850000000"),
         ("failed row", "<Row 0: UnsupportedProblemError: greedy"),
         ("report", "<AuditReport NOT_LOSSLESS: "),
     ],
 )
-def test_objects_say_what_they_are_in_short_and_in_html(name: str, said: str) -> None:
+def test_objects_say_what_they_are_in_short_and_in_html(name: str, printed: str) -> None:
     thing = shown()[name]
-    assert repr(thing).startswith(said)
+    assert repr(thing).startswith(printed)
     assert " at 0x" not in repr(thing).replace("<lambda> at", "")
     assert len(repr(thing)) < 400
     page = ElementTree.fromstring(f"<div>{thing._repr_html_()}</div>")  # type: ignore[attr-defined]
@@ -99,5 +99,5 @@ def test_names_for_editors_are_the_solvers_and_their_options() -> None:
 
 
 def test_the_package_runs_as_a_module() -> None:
-    said = run_python("-m", "otlp", "--version")
-    assert said.startswith("otlp") and otlp.__version__ in said
+    printed = run_python("-m", "otlp", "--version")
+    assert printed.startswith("otlp") and otlp.__version__ in printed

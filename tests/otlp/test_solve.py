@@ -1,4 +1,4 @@
-"""`otlp.solve`: a problem, or p, q and n; what could mean something else is refused."""
+"""`otlp.solve` with a problem, or with p, q and n; ambiguous arguments are refused."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def test_the_short_form_is_the_problem_of_iid_drafts(n: int, solver: Any) -> Non
     [
         (lambda: otlp.solve(P, Q), r"n must be given .* solve\(p, q, n=2\)"),
         (lambda: otlp.solve(P, n=2), "q must be given"),
-        (lambda: otlp.solve(P), "problem is a list"),
-        (lambda: otlp.solve(P, "naive"), "problem is a list"),
-        (lambda: otlp.solve("naive", PROBLEM), "problem is a str"),
-        (lambda: otlp.solve(PROBLEM, n=2), "n must be left out with a Problem"),
-        (lambda: otlp.solve(P, "naive", n=2), "a solver in the second place"),
+        (lambda: otlp.solve(P), "problem must be .*; got list"),
+        (lambda: otlp.solve(P, "naive"), "problem must be .*; got list"),
+        (lambda: otlp.solve("naive", PROBLEM), "problem must be .*; got str"),
+        (lambda: otlp.solve(PROBLEM, n=2), "n must be omitted if the first argument is a Problem"),
+        (lambda: otlp.solve(P, "naive", n=2), "the second is a solver"),
         (lambda: otlp.solve(PROBLEM, "naive", solver="naive"), "solver must be given once"),
-        (lambda: otlp.solve(PROBLEM, Q), "draft must be left out with a Problem"),
-        (lambda: otlp.solve(PROBLEM, draft=Q), "draft must be left out with a Problem"),
+        (lambda: otlp.solve(PROBLEM, Q), "draft must be omitted with a Problem"),
+        (lambda: otlp.solve(PROBLEM, draft=Q), "draft must be omitted with a Problem"),
         (lambda: otlp.solve(0.5, Q, n=2), r"p must have shape \(V,\), got \(\)$"),
-        (lambda: otlp.solve(P, otlp.IID(Q, 2)), r"write solve\(Problem\(p, drafts\)\)"),
-        (lambda: otlp.solve(P, otlp.IID(Q, 2), n=2), r"write solve\(Problem\(p, drafts\)\)"),
+        (lambda: otlp.solve(P, otlp.IID(Q, 2)), r"use solve\(Problem\(p, drafts\)\)"),
+        (lambda: otlp.solve(P, otlp.IID(Q, 2), n=2), r"use solve\(Problem\(p, drafts\)\)"),
         (lambda: otlp.solve(P, [Q, Q], n=2), r"q must have shape \(V,\), got \(2, 3\)"),
         (lambda: otlp.solve([P, P], Q, n=2), r"p must have shape \(V,\), got \(2, 3\)"),
-        (lambda: otlp.solve([P, [1.0]], Q, n=2), "p cannot be turned into an array"),
+        (lambda: otlp.solve([P, [1.0]], Q, n=2), "p cannot be converted to an array"),
         (lambda: otlp.solve([0.5, 0.5], Q, n=2), "3"),
         (lambda: otlp.solve([-1.0, 2.0, 0.0], Q, n=2), "target"),
-        (lambda: otlp.solve(P, Q, n=0), "n is 0"),
+        (lambda: otlp.solve(P, Q, n=0), "n must be .*, got 0"),
         (lambda: otlp.solve(P, Q, n=2, solver="martigale"), "did you mean 'martingale'"),
         (lambda: otlp.solve(P, Q, n=2, form="full"), "auto has no option 'form'"),
     ],

@@ -1,4 +1,4 @@
-"""Tensors of any precision, with a gradient or without, give what arrays of their numbers give."""
+"""Tensors of any precision, with or without gradient, give the results of equal arrays."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
     "TabularModel": lambda p, q: np.asarray(decode.TabularModel([p, [p, q, p]]).tables[1]),
     **{f"solve with {name}": solved(name) for name in SOLVERS},
 }
-"""Everything that takes probabilities or logits and has a number, or numbers, to show for it."""
+"""Functions of probabilities or logits with numerical results."""
 
 BATCHED: dict[str, Callable[..., Any]] = {
     "softmax": lambda p, q, drawn: batched.softmax(p, 0.5),
@@ -148,7 +148,7 @@ def test_rounding_is_within_the_tolerance_of_the_type_and_a_missing_token_is_not
     rough = torch.softmax(torch.randn(1_000, generator=torch.Generator().manual_seed(0)), 0)
     assert otlp.as_distribution(rough.bfloat16()).sum() == pytest.approx(1.0, abs=1e-12)
     for wrong, words in (
-        (torch.tensor([0.5, 0.25], dtype=torch.bfloat16), r"tolerance for torch\.bfloat16"),
+        (torch.tensor([0.5, 0.25], dtype=torch.bfloat16), r"within .* \(for torch\.bfloat16\), got"),
         (torch.tensor([0.5, 0.5], dtype=torch.complex64), "complex"),
     ):
         with pytest.raises(otlp.errors.InvalidDistributionError, match=words):
@@ -166,7 +166,7 @@ def test_captures_take_logits_with_their_precision(tmp_path: Path, dtype: str, g
     captures.save(capture, tmp_path / "capture")
     check_same(captures.load(tmp_path / "capture"), capture)
     if dtype == "bfloat16":
-        with pytest.raises(InvalidInputError, match="bfloat16 and draft_logits float32"):
+        with pytest.raises(InvalidInputError, match="same precision, got bfloat16 and float32"):
             make(logits, logits.float())
 
 

@@ -1,4 +1,4 @@
-"""Seconds are charged to who spent them: the parts of a solve, whatever they take."""
+"""Times of the parts of a solve are assigned to the part that spends them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PARTS = {
     "orderings": {"reduce", "solve", "recover"},
     "random-ranks": {"reduce", "solve", "recover"},
 }
-"""What the solvers with reductions spend their time on; all others solve, and nothing else."""
+"""Parts of solvers with reductions; all other solvers have only `solve`."""
 
 MOMENT = 0.05
 
 
 def spent(timings: Timings) -> set[str]:
-    """The parts of the plan that took any time at all."""
+    """Return the parts of the plan with nonzero time."""
     parts = {name for name, seconds in vars(timings).items() if seconds > 0.0}
     return parts - {"marginals", "bound", "load"}
 
@@ -67,7 +67,7 @@ def test_a_solver_is_charged_for_what_it_does(name: str) -> None:
 
 
 class Slow(TablePlan):
-    """A plan that is there at once, and takes its time to be summed up."""
+    """A plan that is returned at once, with slow marginals."""
 
     def marginals(self) -> Marginals:
         wait()
@@ -93,12 +93,12 @@ def test_the_verifier_is_charged_for_the_certificate() -> None:
     outside = perf_counter() - began
     assert spent(timings) == {"solve"}
     assert timings.plan >= 2.0 * MOMENT and timings.marginals >= MOMENT
-    # all but what waits, and loading, is of neither: what one has is missing at the other
+    # `total` is `plan` plus the certificate; loading is in neither.
     assert timings.plan + MOMENT <= timings.total <= outside
 
 
 class Waiting(reductions.Support):
-    """A reduction that takes its time, as one of any part may."""
+    """A slow reduction, as an example of a slow part."""
 
     def __init__(self, part: str) -> None:
         self.part = part  # type: ignore[misc]
@@ -158,7 +158,7 @@ assert not Slow.names, Slow.names
 
 
 def test_what_compiles_for_other_types_is_loading() -> None:
-    """The second signature of a kernel is no more in a time than the first."""
+    """Compilation of a second signature is excluded from times like that of the first."""
     kernel = compiled(lambda x: x + x)
     for argument in (1.0, 1):
         watch = Stopwatch()
@@ -179,10 +179,10 @@ def test_loading_inside_loading_counts_once() -> None:
 def test_long_loading_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    timing.say_once.cache_clear()
+    timing.warn_once.cache_clear()
     monkeypatch.setattr(timing, "SILENCE", -1.0)
     for _ in range(2):
         with timing.loading():
             wait()
-    assert len([one for one in caplog.records if "loading its kernels" in one.message]) == 1
+    assert len([one for one in caplog.records if "its compiled kernels" in one.message]) == 1
     assert "setLevel('ERROR')" in caplog.text

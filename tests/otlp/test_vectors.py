@@ -1,4 +1,4 @@
-"""Test vectors: right answers are the rules' own, laws the target's, and every mistake is told."""
+"""Test vectors: answers are those of the rules, laws the target, and all mistakes are detected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from otlp.distribution import total_variation
 from otlp.testing.plain_rules import MUTANTS, RULES
-from otlp.testing.vectors import Case, exact_law, make_vectors, told_apart
+from otlp.testing.vectors import Case, distinguishing_case, exact_law, make_vectors
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 
@@ -36,8 +36,8 @@ def test_answers_are_the_rules_own(cases: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_right_rules_are_lossless_and_mistakes_are_not(rule: str) -> None:
-    case, told = told_apart(rule, seed=1)
-    target = case.subject().texts()
+    case, told = distinguishing_case(rule, seed=1)
+    target = case.audited_rule().texts()
     law, _ = exact_law(case)
     assert law is None if rule == "two-slice" else total_variation(law, target) < 1e-12
     assert list(told) == list(MUTANTS[rule])
@@ -50,7 +50,7 @@ def test_right_rules_are_lossless_and_mistakes_are_not(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_every_seed_tells_every_mistake(rule: str) -> None:
     for seed in range(20):
-        assert len(told_apart(rule, seed)[1]) == len(MUTANTS[rule])
+        assert len(distinguishing_case(rule, seed)[1]) == len(MUTANTS[rule])
 
 
 @pytest.mark.slow
@@ -58,4 +58,4 @@ def test_every_seed_tells_every_mistake(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_ten_thousand_seeds_tell_every_mistake(rule: str) -> None:
     for seed in range(1_000 if rule == "two-slice" else 10_000):
-        assert len(told_apart(rule, seed)[1]) == len(MUTANTS[rule])
+        assert len(distinguishing_case(rule, seed)[1]) == len(MUTANTS[rule])

@@ -1,4 +1,4 @@
-"""A small server with OpenAI's interface on this machine, and texts of known laws for it."""
+"""A small local server with the OpenAI API, and texts of known laws for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from otlp.distribution import FloatArray
 from otlp_lab.servers import Completion
 
 Reply = Callable[[str, dict[str, Any]], tuple[int, Any]]
-"""Path and request to status and answer, which is sent as JSON where it is no string."""
+"""Function of path and request that returns status and answer; non-strings are sent as JSON."""
 
 
 @contextmanager
 def serving(reply: Reply, length: int | None = None) -> Iterator[str]:
-    """The address of a server that replies so, and claims answers of this length."""
+    """Return the address of a server with these replies and this declared content length."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -42,7 +42,7 @@ def serving(reply: Reply, length: int | None = None) -> Iterator[str]:
                 self.end_headers()
                 self.wfile.write(body)
             except ConnectionError:
-                pass  # nobody waits any more
+                pass  # the client has disconnected
 
         def log_message(self, *_: Any) -> None: ...
 
@@ -59,7 +59,7 @@ def serving(reply: Reply, length: int | None = None) -> Iterator[str]:
 
 @contextmanager
 def dripping(headers: bool) -> Iterator[str]:
-    """The address of a server that sends a byte every .05 s, of a header or of an answer."""
+    """Return the address of a server that sends a byte of a header or answer every 0.05 s."""
     head = b"HTTP/1.1 200 OK\r\n" + (b"X-Long: " if headers else b"Content-Length: 9999\r\n\r\n")
 
     class Handler(BaseRequestHandler):
@@ -82,7 +82,7 @@ def dripping(headers: bool) -> Iterator[str]:
 
 
 def completion(text: str, tokens: int = 2, **more: Any) -> dict[str, Any]:
-    """An answer of plain completions."""
+    """Return a reply of the completions API."""
     return {
         "model": "tiny",
         "choices": [{"text": text, "finish_reason": "length"}],
@@ -92,7 +92,7 @@ def completion(text: str, tokens: int = 2, **more: Any) -> dict[str, Any]:
 
 
 class Law:
-    """Texts of two words, by a law of 900 texts for each prompt; called, it draws one."""
+    """Texts of two words, from a law of 900 texts per prompt; a call draws a text."""
 
     def __init__(self, seed: int, bias: float = 0.0, words: int = 30) -> None:
         self.rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Verifiers of serving engines: called where they are installed, named where they are not."""
+"""Verifiers of serving engines: called if installed, otherwise named in an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from otlp.decode.models.loading import TRAINED_PAIR, load_model
 from otlp.errors import EngineNotFoundError
 from otlp_lab.engines import ENGINES, assisted_texts
 from otlp_lab.engines.candidate_generators import judge_candidates, shipped
-from otlp_lab.engines.engine import Engine, EngineRounds, as_they_are
+from otlp_lab.engines.engine import Engine, EngineRounds, target_tables
 from otlp_lab.engines.random_models import audit_engine
 from otlp_lab.engines.vllm import unprocessed
 from tests.otlp.cli.command import run
@@ -66,7 +66,7 @@ def test_drafts_and_the_q_that_is_handed_over() -> None:
     rejected = [what for what, test in found["wrong"].tests.items() if test.rejected]
     assert rejected == ["temperature 0.5", "temperature 0.5, top-k 3"]
     assert "DRAFTS_DIFFER" in str(found["wrong"])
-    if "SinglePositionMultiTokenCandidateGenerator" in draws:  # the likeliest tokens, as shipped
+    if "SinglePositionMultiTokenCandidateGenerator" in draws:  # the most likely tokens, as released
         assert not found["SinglePositionMultiTokenCandidateGenerator"].passed
 
 
@@ -78,14 +78,14 @@ def test_the_command_tells_of_candidates(tmp_path: Path) -> None:
     written = json.loads(path.read_text())
     assert result.output.startswith(written["verdict"])
     assert (written["verdict"] == "LOSSLESS") == written["passed"]
-    assert "LOSSLESS" in result.output  # the verifier's own
+    assert "LOSSLESS" in result.output  # that of the verifier
     assert written["passed"] == (result.exit_code == 0) == ("DRAFTS_DIFFER" not in result.output)
     for found in written["candidate_generators"]:
         assert f"Candidate generator {found['generator']}: drafts" in result.output
 
 
 def ranked(token: int, law: Any, rng: np.random.Generator) -> float:
-    """A number that is uniform if the token is drawn from the law: likelier tokens come first."""
+    """Return a number that is uniform if the token follows the law; likely tokens are first."""
     order = np.argsort(-law, kind="stable")
     place = int(np.flatnonzero(order == token)[0])
     return float(law[order[:place]].sum() + rng.random() * law[token])
@@ -112,8 +112,8 @@ def test_assisted_generation_of_the_trained_pair(
 ) -> None:
     """Texts of three tokens follow the target: a G-test of 27 cells, false alarms at 1e-6.
 
-    The generator's drafts, its cuts and the verifier, as `generate` puts them together.  A
-    generator that hands over logits of another temperature is found.
+    Tests drafts and cuts of the generator and the verifier, as combined by `generate`.  A generator
+    with logits of another temperature is detected.
     """
     torch = pytest.importorskip("torch")
     generators = pytest.importorskip("transformers.generation.candidate_generator")
@@ -171,7 +171,7 @@ def test_what_is_missing_is_said() -> None:
 
 def test_versions_that_are_not_known_are_said() -> None:
     here = replace(ENGINES["hugging-face"], package="numpy", known=("0.1.",))
-    assert "not tried before (known: 0.1.)" in here.label
+    assert "not audited before (known: 0.1.)" in here.label
 
 
 def test_texts_with_processors_follow_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_texts_with_processors_follow_plain_decoding(monkeypatch: pytest.MonkeyP
     assert right.verdict is Verdict.NOT_REJECTED
 
     def forgotten(target: Any, assistant: Any, samples: int, options: Mapping[str, Any]) -> Any:
-        """An engine that takes an option and ignores it."""
+        """Return an engine that ignores an option."""
         options = {**options, "no_repeat_ngram_size": 0}
         return assisted_texts.assisted(target, assistant, samples, options)
 
@@ -222,9 +222,9 @@ def test_an_ensemble_is_held_to_the_law_that_it_aims_at() -> None:
     judged = AuditSettings(2_000)
     report, _ = audit_engine(engine, 2, 3, 0, settings=judged)
     assert report.verdict is Verdict.LOSSLESS
-    assert "which is lossy: held to the law that it aims at, 0.5 p + 0.5 q" in str(report)
-    alone, _ = audit_engine(replace(engine, aims=as_they_are), 2, 3, 0, settings=judged)
-    assert alone.verdict is Verdict.NOT_LOSSLESS
+    assert "which is lossy: audited against its own distribution, 0.5 p + 0.5 q" in str(report)
+    raw, _ = audit_engine(replace(engine, expected_tables=target_tables), 2, 3, 0, settings=judged)
+    assert raw.verdict is Verdict.NOT_LOSSLESS
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -1,4 +1,4 @@
-"""A running server against a baseline: the bets are fair, find what is planted, and say so."""
+"""A running server against a baseline: bets are fair, and planted errors are detected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from otlp.distribution import total_variation
 from otlp.errors import InvalidInputError, ServerError
 from otlp_lab.servers import Completion, Completions, Pair, audit_server, planted
 from otlp_lab.servers.betting import Bets, pieces
-from otlp_lab.servers.independence import check_independent, copied, one_each, together
+from otlp_lab.servers.independence import check_independent, combine, copied, one_each
 from otlp_lab.servers.power import half, rarest, smallest_found
 from tests.otlp_lab.servers import Law, completion, dripping, serving
 from tests.processes import run_python
@@ -29,7 +29,7 @@ LIMIT = math.log(1e6)
 
 
 def play(server: Law, baseline: Law, pairs: int, limit: float = math.inf, prompts: int = 1) -> Bets:
-    """Bet on so many pairs, or until the limit."""
+    """Bet on a number of pairs, or until the limit."""
     bets = Bets()
     for number in range(pairs):
         bets.bet(number % prompts, pieces(server()), pieces(baseline()))
@@ -43,7 +43,7 @@ def play(server: Law, baseline: Law, pairs: int, limit: float = math.inf, prompt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_bet_wins_in_the_mean(seed: int) -> None:
-    """The wealth before a pair is the mean of that after it and after the pair turned round."""
+    """The wealth before a pair is the mean over the pair and the swapped pair."""
     bets, law = Bets(), Law(seed, words=4)
     for number in range(200):
         mine, other = pieces(law()), pieces(law())
@@ -56,7 +56,7 @@ def test_no_bet_wins_in_the_mean(seed: int) -> None:
 
 
 def test_equal_laws_are_rejected_as_rarely_as_is_said_by_enumeration() -> None:
-    """All 4^6 ways in which six pairs of two texts can come, with their probabilities."""
+    """All 4^6 sequences of six pairs of two texts, with their probabilities."""
     chance = {"a": 0.3, "b": 0.7}
     mean, alarms = 0.0, dict.fromkeys((0.9, 0.8, 0.7), 0.0)
     for way in itertools.product(itertools.product("ab", repeat=2), repeat=6):
@@ -72,7 +72,7 @@ def test_equal_laws_are_rejected_as_rarely_as_is_said_by_enumeration() -> None:
 
 
 def test_equal_laws_are_rejected_as_rarely_as_is_said_sampled() -> None:
-    """At a rate of .1, 150 runs: more than 30 alarms would come with probability 1e-4."""
+    """Rate 0.1, 150 runs: more than 30 alarms would have probability 1e-4."""
     alarms = sum(
         play(Law(2 * seed), Law(2 * seed + 1), 100, math.log(10.0)).most >= math.log(10.0)
         for seed in range(150)
@@ -87,7 +87,7 @@ def test_a_baseline_against_itself_gives_no_alarm_in_40_runs() -> None:
 
 @pytest.mark.parametrize("prompts", [1, 2, 4])
 def test_a_planted_bias_is_found_within_4000_texts(prompts: int) -> None:
-    """In 9 of 10 runs at least."""
+    """In at least 9 of 10 runs."""
     law = Law(0, 0.05)
     assert total_variation(law.law, law.fair) == pytest.approx(0.05, abs=2e-4)
     found = [
@@ -97,7 +97,7 @@ def test_a_planted_bias_is_found_within_4000_texts(prompts: int) -> None:
     assert sum(found) >= 9
 
 
-# what would have been found
+# detectable deviations
 
 
 @pytest.mark.parametrize("shape", [rarest, half])
@@ -114,7 +114,7 @@ def test_the_marked_texts_are_what_they_are_called(shape: Any) -> None:
 
 
 def test_what_would_have_been_found_is_found() -> None:
-    """On few texts the sizes are large, and a bias on half of the words needs more than on one."""
+    """With few texts the sizes are large; a bias on half of the words must be larger."""
     rng = np.random.default_rng(0)
     texts = [[(word,) for word in rng.choice(list("abcdefgh"), size=300)]]
     sizes = list(smallest_found(texts, 600, LIMIT, seed=0).values())
@@ -149,7 +149,7 @@ def test_a_report_of_no_difference() -> None:
 
 
 def test_a_planted_share_has_the_size_that_is_said() -> None:
-    """The first text of a prompt comes again: G-test of counts at 1e-6, 4,000 texts."""
+    """The first text of a prompt is repeated: G-test of counts at 1e-6, 4,000 texts."""
     law = Law(0, words=3)
     stale = planted(law, 0.3, np.random.default_rng(1))
     first = stale("x").text
@@ -249,11 +249,11 @@ def test_arguments_out_of_range(wrong: dict[str, Any]) -> None:
         audit_server(Law(0), Law(1), **{"prompts": ["x"], "pairs": 10, **wrong})
 
 
-# whether texts are drawn anew
+# repeated texts
 
 
 def test_independent_texts_are_refused_as_rarely_as_is_said_by_enumeration() -> None:
-    """The e-values of all 3^6 orders of six texts of any law have a mean of 1 at most."""
+    """The e-values of all 3^6 orders of six texts have mean at most 1 for any law."""
     weights = {"a": 0.6, "b": 0.3, "c": 0.1}
     shown = [(word,) for word in "abacab"]
     means = np.zeros(3)
@@ -274,15 +274,15 @@ def test_an_e_value_of_many() -> None:
     rng = np.random.default_rng(0)
     wealth = rng.choice([0.0, 4.0], p=[0.75, 0.25], size=(20_000, 3))
     with np.errstate(divide="ignore"):
-        found = [math.exp(together(list(logs))) for logs in np.log(wealth)]
+        found = [math.exp(combine(list(logs))) for logs in np.log(wealth)]
     assert np.mean(found) == pytest.approx(1.0, abs=0.05)
-    assert together([30.0, 0.0, 0.0]) > 27.0
-    assert together([10.0] * 3) > 26.0
+    assert combine([30.0, 0.0, 0.0]) > 27.0
+    assert combine([10.0] * 3) > 26.0
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.3])
 def test_independent_texts_are_above_suspicion(bias: float) -> None:
-    """Of 40 streams, of equal laws or of others, some with few texts and long repetitions."""
+    """40 streams of equal or different laws, some with few texts and long repetitions."""
     for seed in range(40):
         one, other = Law(2 * seed, bias, 1 + seed % 4), Law(2 * seed + 1, words=2 + seed % 4)
         texts = [[pieces(law()) for _ in range(50) for law in (one, other)] for _ in range(2)]
@@ -290,7 +290,7 @@ def test_independent_texts_are_above_suspicion(bias: float) -> None:
 
 
 class Cached:
-    """Texts that come again for so many requests; kept for `prompts` alone."""
+    """Texts that are repeated for a number of requests; only `prompts` are cached."""
 
     def __init__(self, law: Law, requests: int, prompts: str) -> None:
         self.law, self.requests, self.prompts = law, requests, prompts
@@ -307,10 +307,10 @@ class Cached:
 @pytest.mark.parametrize(
     ("requests", "prompts", "named"),
     [
-        (10**6, "x", "one text of its own to a prompt"),
-        (10**6, "xy", "each side gives the same text again and again"),
-        (6, "xy", "a side repeats its text of before"),
-        (3, "x", "a side repeats its text of before"),
+        (10**6, "x", "its own single text for a prompt"),
+        (10**6, "xy", "each side returns the same text again and again"),
+        (6, "xy", "a side repeats its previous text"),
+        (3, "x", "a side repeats its previous text"),
     ],
 )
 def test_each_side_with_a_cache_is_refused(requests: int, prompts: str, named: str) -> None:
@@ -321,7 +321,7 @@ def test_each_side_with_a_cache_is_refused(requests: int, prompts: str, named: s
 
 @pytest.mark.parametrize("requests", [20, 50])
 def test_answers_that_are_kept_for_a_while_are_no_difference(requests: int) -> None:
-    """Of ten audits of equal laws each: refused, or not found, whenever they would have ended."""
+    """Ten audits of equal laws each: refused or not detected, at every stopping time."""
     for seed in range(0, 20, 2):
         one, other = (Cached(Law(seed + k, words=3), requests, "xy") for k in (0, 1))
         with pytest.raises(InvalidInputError, match=r"not independent|again and again"):
@@ -329,7 +329,7 @@ def test_answers_that_are_kept_for_a_while_are_no_difference(requests: int) -> N
 
 
 def test_bets_on_texts_that_stay_the_same_for_long() -> None:
-    """What is odd was beyond one by rounding after some hundreds."""
+    """By rounding, the fraction exceeded one after a few hundred texts."""
     texts = [pieces(Completion(text)) for text in ("a b", "a c", "b")]
     rng, bets = np.random.default_rng(11), Bets()
     for number in range(1000):
@@ -365,22 +365,22 @@ FAST: dict[str, Any] = {"tries": 3, "patience": 0.0, "timeout": 0.2}
     ("status", "answer", "message"),
     [
         (404, {"error": {"message": "File Not Found"}}, "404: .*File Not Found.*chat/completions"),
-        (401, "no", "401: no; name the environment variable that holds its key"),
-        (400, {"message": "unknown field"}, "unknown field.*change what is asked"),
-        (302, "http://127.0.0.1:1/elsewhere", "no redirection is followed"),
+        (401, "no", "401: no; give the environment variable with its key"),
+        (400, {"message": "unknown field"}, "unknown field.*change the request"),
+        (302, "http://127.0.0.1:1/elsewhere", "redirections are not followed"),
         (500, "out of memory", r"500: out of memory \(3 tries\)"),
         (503, "loading", r"503: loading \(3 tries\)"),
-        (200, "data: {}", "no completion: data: {}; is it OpenAI's interface"),
-        (200, "[" * 10**5, "no completion"),
+        (200, "data: {}", "not a completion: data: {}; is it OpenAI's interface"),
+        (200, "[" * 10**5, "not a completion"),
         (200, "", "empty answer"),
-        (200, [], "no completion"),
-        (200, {"choices": []}, "no completion"),
-        (200, {"choices": [{"message": {"content": None}}]}, "no completion"),
-        (200, completion("a", usage={"completion_tokens": "many"}), "no completion"),
-        (200, completion("a", usage=[3]), "no completion"),
-        (200, completion("a", usage={"completion_tokens": math.inf}), "no completion"),
-        (200, completion("a", tokens=1), "1 tokens where 2 were asked for"),
-        (200, completion("a b c", tokens=3), "3 tokens where 2 were asked for"),
+        (200, [], "not a completion"),
+        (200, {"choices": []}, "not a completion"),
+        (200, {"choices": [{"message": {"content": None}}]}, "not a completion"),
+        (200, completion("a", usage={"completion_tokens": "many"}), "not a completion"),
+        (200, completion("a", usage=[3]), "not a completion"),
+        (200, completion("a", usage={"completion_tokens": math.inf}), "not a completion"),
+        (200, completion("a", tokens=1), "1 tokens instead of the requested 2"),
+        (200, completion("a b c", tokens=3), "3 tokens instead of the requested 2"),
     ],
 )
 def test_answers_that_are_none(status: int, answer: Any, message: str) -> None:
@@ -417,7 +417,7 @@ def test_a_busy_server_is_asked_again() -> None:
 
 @pytest.mark.parametrize("headers", [False, True])
 def test_the_timeout_is_that_of_a_whole_answer(headers: bool) -> None:
-    """Bytes come one by one, each in time: those of the answer, or of endless headers."""
+    """Bytes of the answer or of endless headers arrive one by one, each within the timeout."""
     with dripping(headers) as url, pytest.raises(ServerError, match=r"no answer within 0.2 s"):
         Completions(url, {"max_tokens": 2}, **{**FAST, "tries": 1})("x")
 
@@ -456,7 +456,7 @@ def test_ctrl_c_ends_the_process_whatever_is_waited_for() -> None:
 def test_the_model_that_was_named_answers() -> None:
     with serving(lambda path, request: (200, completion("a b"))) as url:
         assert Completions(url, {"max_tokens": 2, "model": "tiny"})("x").model == ""
-        with pytest.raises(ServerError, match="asked for the model 'large', it answers as 'tiny'"):
+        with pytest.raises(ServerError, match="model 'large', got an answer from 'tiny'"):
             Completions(url, {"max_tokens": 2, "model": "large"})("x")
 
 
@@ -493,7 +493,7 @@ def test_what_is_sent_where(below: str, path: str, sent: dict[str, Any]) -> None
     ["127.0.0.1:8080", "ftp://a", "http://", "http://u@a", "http://a?b=1", "http://a:x", "", 3],
 )
 def test_addresses_that_are_none(url: Any) -> None:
-    with pytest.raises(InvalidInputError, match="write it as http://"):
+    with pytest.raises(InvalidInputError, match="must be written as http://"):
         Completions(url, {"max_tokens": 2})
 
 

@@ -1,4 +1,4 @@
-"""Texts of captures: no row is taken to follow another that it does not, and no token is lost."""
+"""Texts of captures: only consecutive rows are joined, and no token is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE = "text decoded from the target at temperature 1"
 
 
 def test_a_gap_between_rows_ends_a_text() -> None:
-    """Rows of one passage, the text of each going on with that before, but not at once."""
+    """Rows of one passage whose texts continue each other, with a gap."""
     logits = np.random.default_rng(0).normal(size=(2, 6, 5)).astype(np.float32)
     capture = make(
         *logits, source=SOURCE, next_tokens=np.arange(6) % 5,
@@ -35,7 +35,7 @@ def test_a_gap_between_rows_ends_a_text() -> None:
 
 
 def test_tokens_that_were_not_kept_are_the_last() -> None:
-    """Predictions are those of the whole rows with the draft cut to the kept tokens."""
+    """Predictions equal those of whole rows with the draft cut to the stored tokens."""
     rng = np.random.default_rng(1)
     target = rng.normal(size=(12, 9)).astype(np.float32) * 2
     order = np.argsort(np.argsort(-target, axis=1), axis=1)
@@ -62,7 +62,7 @@ def test_tokens_that_were_not_kept_are_the_last() -> None:
 
 
 def test_tokens_that_are_not_proposed_are_one_at_each_place() -> None:
-    """Also beside trees with more certain children than the draft has tokens."""
+    """Also with trees that have more certain children than the draft has tokens."""
     rng = np.random.default_rng(2)
     p = rng.dirichlet(np.ones(60), size=6)
     q = rng.dirichlet(np.ones(60), size=6) * (rng.random((6, 60)) < 0.05)
@@ -95,11 +95,11 @@ def test_candidates_are_compared_text_by_text() -> None:
     assert one.is_chain and not two.is_chain
     sums = map(np.array, (two.tokens, two.calls, one.tokens, one.calls))
     assert two.over(one) == rate_ratio(*sums)
-    # both are better on the second text: paired, the ratio is known better than each
+    # Both are better on the second text: the paired ratio has a smaller error than each mean.
     assert two.over(one).high - two.over(one).low < 1.0
     unknown = replace(one, tokens=(), calls=())
     assert two.over(unknown).mean == pytest.approx(1.2) and np.isnan(two.over(unknown).low)
-    with pytest.raises(InvalidInputError, match="one entry a text"):
+    with pytest.raises(InvalidInputError, match="one entry per text"):
         replace(one, calls=(2.0,))
     with pytest.raises(InvalidInputError):
         replace(one, tokens=("x", 1.0))

@@ -1,4 +1,4 @@
-"""Cascades a call at a time, and BiLD: laws enumerated from the code that runs, calls counted."""
+"""Cascades one call at a time, and BiLD: laws enumerated from the code, calls counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from otlp.decode import TabularModel, enumerate_choices, random_pair
 from otlp.decode.cascades import BigLittle, BiLD, Cascade, Chow, ChowLog, Diff, GreedyCascade, Opt
-from otlp.decode.laws.round_laws import aimed_model
+from otlp.decode.laws.round_laws import transformed_model
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp_lab.cascade_baselines import (
@@ -27,7 +27,7 @@ Pair = tuple[TabularModel, TabularModel]
 def enumerated(
     run: Callable[[Choose], CascadeRun], shape: tuple[int, ...]
 ) -> tuple[FloatArray, list[tuple[CascadeRun, float]]]:
-    """The law of what a cascade writes, and every run with its chance."""
+    """Return the law of the output of a cascade, and all runs with their probabilities."""
     law, runs = np.zeros(shape), []
     for found, chance in enumerate_choices(lambda chooser: run(chooser.choose)):
         law[tuple(found.tokens)] += chance
@@ -40,12 +40,12 @@ def test_a_sequential_cascade_has_the_law_of_the_speculative_one(rule) -> None:
     pair = random_pair(3, 3, np.random.default_rng(2))
     run = partial(sequential_cascade, *pair, rule, (), 3)
     law, runs = enumerated(run, (3, 3, 3))
-    np.testing.assert_allclose(law, aimed_model(*pair, Cascade(rule)).joint(3), atol=1e-14)
+    np.testing.assert_allclose(law, transformed_model(*pair, Cascade(rule)).joint(3), atol=1e-14)
     for found, _ in runs:
         assert found.draft_calls == 3
         assert found.target_calls == (3 if rule.needs_target else found.deferrals)
     deferrals = {found.deferrals for found, _ in runs}
-    assert len(deferrals) > 1  # else the rule was not tried
+    assert len(deferrals) > 1  # otherwise the rule was not tested
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 0.9, 1.0])
@@ -62,7 +62,7 @@ def test_a_sequence_cascade_has_the_law_of_equation_1(alpha: float) -> None:
 def published(
     pair: Pair, fallback: float, alpha: float, most: int, tokens: int
 ) -> Callable[[tuple[int, ...]], Iterator[tuple[tuple[int, ...], float]]]:
-    """The law of BiLD from its words: windows of the draft, cut where D > alpha."""
+    """The law of BiLD as described in words: draft windows, cut where D > alpha."""
     draft, target = pair
 
     def apart(prefix: tuple[int, ...]) -> bool:
@@ -105,14 +105,14 @@ def test_big_little_decoding_is_what_was_published(fallback, alpha, most) -> Non
 
 
 def test_limits_of_big_little_decoding() -> None:
-    """Unsure everywhere it is the target; never cut, Chow's cascade; with neither, the draft."""
+    """Always unsure: the target; never cut: the cascade of Chow; neither: the draft."""
     pair = random_pair(3, 4, np.random.default_rng(5))
 
     def law(fallback: float, alpha: float) -> FloatArray:
         rule = BigLittle(BiLD(alpha), fallback)
         return enumerated(partial(big_little_decoding, *pair, rule, 9, (), 4), (3,) * 4)[0]
 
-    chow = aimed_model(*pair, Cascade(Chow(0.4)))
+    chow = transformed_model(*pair, Cascade(Chow(0.4)))
     np.testing.assert_allclose(law(0.0, 1.0), pair[1].joint(4), atol=1e-14)
     np.testing.assert_allclose(law(0.4, 99.0), chow.joint(4), atol=1e-14)
     np.testing.assert_allclose(law(1.0, 0.0), pair[0].joint(4), atol=1e-14)  # nothing is verified
@@ -121,7 +121,7 @@ def test_limits_of_big_little_decoding() -> None:
 def test_greedy_decoding_takes_the_likeliest_tokens() -> None:
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
-        aimed = aimed_model(*pair, GreedyCascade(Opt(0.2)))
+        aimed = transformed_model(*pair, GreedyCascade(Opt(0.2)))
         found = sequential_cascade(*pair, Opt(0.2).greedy(), (), 4, np.argmax)
         assert aimed.joint(4)[tuple(found.tokens)] == 1.0
         rule = BigLittle(BiLD(9.0).greedy(), 0.5)
@@ -139,9 +139,10 @@ def test_what_is_no_cascade_is_refused() -> None:
     ]
     good = {"context": (), "tokens": 2, "choose": np.argmax}
     for run in runs:
-        with pytest.raises(InvalidInputError, match=r"3 tokens .* has 4: both must be over the"):
+        with pytest.raises(InvalidInputError, match=r"3 tokens .* has 4: both must have the"):
             run(draft=pair[0], target=other, **good)
-        for bad, why in [({"tokens": -1}, "tokens is -1"), ({"choose": 7}, "choose is 7"),
+        for bad, why in [({"tokens": -1}, "tokens must be .*, got -1"),
+                         ({"choose": 7}, "choose must be .*; got 7"),
                          ({"context": (3,)}, "context")]:  # fmt: skip
             with pytest.raises(InvalidInputError, match=why):
                 run(draft=pair[0], target=pair[1], **(good | bad))
@@ -152,5 +153,5 @@ def test_what_is_no_cascade_is_refused() -> None:
             BigLittle(BiLD(1.0), alpha)
     with pytest.raises(InvalidInputError, match="most"):
         big_little_decoding(*pair, little, 0, **good)
-    with pytest.raises(InvalidInputError, match="rule is"):
+    with pytest.raises(InvalidInputError, match="rule must be a BigLittle, got"):
         big_little_decoding(*pair, Chow(0.1), 2, **good)

@@ -1,4 +1,4 @@
-"""Text renewal against enumeration, programmes for trees against brute force, the choice."""
+"""Text renewal against enumeration, programs for trees against brute force, the choice."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))
 
 
 def lengths(profile: Any) -> Any:
-    """Law of the accepted length of a round that begins with the text."""
+    """Return the law of the accepted length of a round at the start of the text."""
     return profile[0] - np.append(profile[0, 1:], 0.0)
 
 
 def any_mixed(chooser: Chooser, slots: int) -> Any:
-    """A mixed shape of so many slots below the root, by choices that are all different shapes."""
+    """Draw a mixed shape with a number of slots below the root; choices give distinct shapes."""
 
     def chosen(options: int) -> int:
         return chooser.choose(np.full(options, 1.0 / options))
@@ -75,7 +75,7 @@ def any_mixed(chooser: Chooser, slots: int) -> Any:
 
 
 def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
-    """Any member of a family that is shallow enough to list every text."""
+    """Draw a member of a family that is shallow enough to list every text."""
     nodes, depth = int(rng.integers(4, 12)), int(rng.integers(1, 4))
     pairs = [(int(rng.integers(3)), int(rng.integers(1, 3))) for _ in range(depth)]
     parameters: dict[str, Callable[[], tuple[Any, ...]]] = {
@@ -93,7 +93,7 @@ def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
 
 
 def profile_error(draft: TabularModel, target: TabularModel, drafting: Drafting) -> float:
-    """Largest difference of the accepted lengths along all texts to their exact law."""
+    """Return the largest difference of accepted lengths along all texts from their exact law."""
     texts = every_text(draft, target, drafting.length + 1)
     found = sum(
         chance * lengths(tournament_profile(text, drafting, drafting.length))
@@ -174,7 +174,7 @@ def test_node_acceptance_is_the_optimum() -> None:
 
 
 def tree_worth(chances: list[float], shape: tuple[int, ...]) -> float:
-    """Expected number of accepted tokens, slot by slot."""
+    """Return the expected number of accepted tokens, slot by slot."""
     worth = [1.0]
     for slot, parent in enumerate(shape[1:], start=1):
         place = shape[1:slot].count(parent)
@@ -199,7 +199,7 @@ def test_static_trees_against_all_trees(nodes: int, depth: int) -> None:
 
 
 def mixed_shapes(nodes: int) -> list[Any]:
-    """All shapes of at most so many slots below the root."""
+    """Return all shapes with at most a number of slots below the root."""
     return [
         shape
         for slots in range(1, nodes + 1)
@@ -247,7 +247,7 @@ def test_mixed_programmes_against_all_shapes(nodes: int) -> None:
 
 @pytest.mark.parametrize("seed", [8, 9])
 def test_the_design_against_all_shapes(seed: int) -> None:
-    """Without memory every place is alike, so that a few texts are as good as all."""
+    """Without memory all positions are equal, so a few texts suffice."""
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3))
     models = without_memory(q, p, 5)
@@ -265,7 +265,7 @@ def test_the_design_against_all_shapes(seed: int) -> None:
         round_law(*models, iid_paths(k, n), TwoSlicePaths()).block_efficiency
         for k, n in ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1))
     ]
-    # chosen by what nodes accept on average, so not always the very best
+    # Chosen by the mean acceptance of nodes, so not always optimal.
     assert exact >= max(rivals) - 0.03
 
 
@@ -324,7 +324,7 @@ def test_a_draft_at_a_temperature_of_its_own_is_another_draft() -> None:
         assert (one.family, one.parameters) == (other.family, other.parameters)
         assert one.efficiency == pytest.approx(other.efficiency, abs=1e-12)
     for sampling in (Sampling(0.0), Sampling(1.0, top_p=0.9)):
-        with pytest.raises(InvalidInputError, match=r"0\.8 and the sampling"):
+        with pytest.raises(InvalidInputError, match=r"draft temperature 0\.8 and Sampling"):
             gather_statistics(
                 [text(0.5)], **{**NAMES, "sampling": sampling}, length=3, draft_temperatures=(0.8,)
             )

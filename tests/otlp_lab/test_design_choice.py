@@ -1,4 +1,4 @@
-"""The choice of a design, its statistics in files, and what is refused."""
+"""The choice of a design, its statistics in files, and refused input."""
 
 from __future__ import annotations
 

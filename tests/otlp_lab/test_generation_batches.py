@@ -1,4 +1,4 @@
-"""What generate of transformers takes beside a prompt: batches, scores, stop strings, options."""
+"""Input of `generate` of transformers: batches, scores, stop strings, options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pair = pytest.fixture(tiny_pair, scope="module")
 
 @pytest.fixture(scope="module")
 def padding(trained: Any) -> tuple[Any, Any, Any]:
-    """The trained pair's models, and a tokenizer that pads."""
+    """Return the models of the trained pair, and a tokenizer that pads."""
     draft, target = trained
     target.tokenizer.pad_token = target.tokenizer.eos_token
     target.tokenizer.padding_side = "left"
@@ -39,7 +39,7 @@ def padding(trained: Any) -> tuple[Any, Any, Any]:
 
 
 def drafted(draft: Any, **settings: Any) -> Any:
-    """The function with its arguments bound, as transformers 4.56 needs it."""
+    """Return the function with bound arguments, as transformers 4.56 needs it."""
     return partial(generate, draft_model=draft, **settings)
 
 
@@ -66,7 +66,7 @@ def test_greedy_batches_are_those_of_plain_generate(
 
 
 class Late(transformers.StoppingCriteria):  # type: ignore[name-defined]
-    """Ends each row at a length of its own."""
+    """Ends each row at a different length."""
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         return torch.tensor([input_ids.shape[1] >= 8 + 2 * row for row in range(len(input_ids))])
@@ -74,14 +74,14 @@ class Late(transformers.StoppingCriteria):  # type: ignore[name-defined]
 
 @pytest.mark.parametrize("end", [None, 63])
 def test_rows_that_end_before_others(pair: tuple[Any, Any], end: int | None) -> None:
-    """Without an end token a row that is done goes on in generate; with one it is padded."""
+    """Without an end token, `generate` continues a finished row; with one, it pads the row."""
     criteria = transformers.StoppingCriteriaList([Late()])
     plain, found = generated(pair, PADDED, MASK, stopping_criteria=criteria, eos_token_id=end)
     assert torch.equal(plain, found) and plain.shape[1] == 12
 
 
 def test_scores_and_logits(pair: tuple[Any, Any]) -> None:
-    """Those of plain generate up to rounding: a tree is scored in another order of sums."""
+    """Equal to plain `generate` up to rounding: a tree changes the order of summation."""
     asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
     plain, found = generated(pair, PADDED, MASK, repetition_penalty=1.5, **asked)
     assert torch.equal(plain.sequences, found.sequences)
@@ -92,7 +92,7 @@ def test_scores_and_logits(pair: tuple[Any, Any]) -> None:
 
 
 def test_a_mask_of_another_length(pair: tuple[Any, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="give the whole texts"):
+    with pytest.raises(InvalidInputError, match="must have the shape of input_ids"):
         generated(pair, ONE[:, 3:], MASK[:1])
 
 
@@ -115,11 +115,11 @@ def test_stop_strings_with_a_tokenizer_that_is_bound(padding: tuple[Any, Any, An
     plain = target.generate(**batch, **options, stop_strings=stop, tokenizer=tokenizer)
     ours = drafted(draft, tokenizer=tokenizer, stop_strings=stop)
     assert torch.equal(plain, target.generate(**batch, **options, custom_generate=ours))
-    for more, said in (
+    for more, printed in (
         ({"stop_strings": "e"}, "need the tokenizer"),
         ({"num_beams": 2}, "num_beams"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=printed):
             target.generate(**batch, **options, custom_generate=drafted(draft), **more)
 
 
@@ -152,7 +152,7 @@ def test_sampled_batches_follow_the_law_of_the_target(
 ) -> None:
     """Two tokens after two prompts of different lengths, 100 rows each; false alarm 1e-3 each.
 
-    A law that is off by 0.2 nats is found nine times in ten: a mask or a place that is not heeded.
+    A law with an error of 0.2 nats (an ignored mask or position) is detected nine times in ten.
     """
     draft, target, *tokenizer = request.getfixturevalue(which)
     torch.manual_seed(20241122)
@@ -179,13 +179,13 @@ def test_sampled_batches_follow_the_law_of_the_target(
 
 
 def top_4(model: Any, text: list[int]) -> dict[int, float]:
-    """The four likeliest tokens after a text, with their chances."""
+    """Return the four most likely tokens after a text, with their probabilities."""
     with torch.no_grad():
         found = model(torch.tensor([text])).logits[0, -1].double().topk(4)
     return dict(zip(found.indices.tolist(), found.values.softmax(0).tolist(), strict=True))
 
 
-# --- any options, beside transformers' own loop forced to the same tokens -----------------------
+# --- random options, against the loop of transformers with the same tokens ----------------------
 
 OPTIONS: dict[str, list[Any]] = {
     "temperature": [0.3, 0.9, 1.7],
@@ -210,7 +210,7 @@ RULES = ["two-slice", "tournament", "traversal", "k-seq", "greedy-multipath"]
 
 
 class Forced(TorchFunctionMode):
-    """Draws that come out as given, a column at a time."""
+    """Returns given draws, one column at a time."""
 
     def __init__(self, columns: Any) -> None:
         self.columns = iter(columns.T)
@@ -224,7 +224,7 @@ class Forced(TorchFunctionMode):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_random_options(pair: tuple[Any, Any], seed: int) -> None:
-    """The same end, the same scores at every place, and no token that was ruled out."""
+    """The same end and scores at every position, and no excluded token."""
     rng = np.random.default_rng(seed)
     names = rng.choice(sorted(OPTIONS), size=rng.integers(1, 6), replace=False)
     asked = {name: OPTIONS[name][rng.integers(len(OPTIONS[name]))] for name in names}

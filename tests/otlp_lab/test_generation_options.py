@@ -1,4 +1,4 @@
-"""Every option of transformers' generate is honoured or refused by name, whatever its version."""
+"""Every option of `generate` of transformers is honoured or refused by name, in any version."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ QUIET = {
     "pad_token_id",
     "bos_token_id",
 }
-"""Honoured fields that change no greedy text of a prompt of several tokens."""
+"""Honoured fields that do not change the greedy text of a prompt of several tokens."""
 FIELDS = [name for name in vars(transformers.GenerationConfig()) if not name.startswith("_")]
 ASKED = {
     "early_stopping": True,
@@ -106,7 +106,7 @@ ASKED = {
     "cache_implementation": "static",
     "num_beams": 3,
 }
-"""Values to ask for; fields that are not named here are asked for with a text."""
+"""Values of the fields; other fields are set to a string."""
 
 
 pair = pytest.fixture(tiny_pair, scope="module")
@@ -114,13 +114,13 @@ pair = pytest.fixture(tiny_pair, scope="module")
 
 @pytest.fixture(scope="module")
 def unasked(pair: tuple[Any, Any]) -> Any:
-    """What plain generate gives without further options."""
+    """Return the output of plain `generate` without further options."""
     given = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
     return pair[1].generate(PROMPT, attention_mask=torch.ones_like(PROMPT), **given)
 
 
 def ours(pair: tuple[Any, Any], **asked: Any) -> Any:
-    """What generate gives with our function in it."""
+    """Return the output of `generate` with the function of otlp."""
     mask = torch.ones_like(PROMPT)
     own = {"custom_generate": generate, "draft_model": pair[0]}
     return pair[1].generate(PROMPT, attention_mask=mask, **own, **asked)
@@ -128,7 +128,7 @@ def ours(pair: tuple[Any, Any], **asked: Any) -> Any:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any, name: str) -> None:
-    """The fields are those of the transformers that is installed."""
+    """The fields are those of the installed transformers."""
     if name in HONOURED | IDLE:
         plain, found = generated(pair, PROMPT, **VALUES[name])
         if name == "return_dict_in_generate":
@@ -146,14 +146,14 @@ def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any,
 
 SYNTHID = transformers.SynthIDTextWatermarkingConfig(keys=[654, 400, 836], ngram_len=3)
 BY_GENERATE = ("diversity_penalty", "penalty_alpha", "num_beams")
-"""What generate itself refuses, or decodes another way with, if nothing else is asked for."""
+"""Fields that `generate` refuses by itself, or that select another decoding method."""
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     *((name, {name: value}) for name, value in ASKED.items() if name not in BY_GENERATE),
     ("penalty_alpha", {"penalty_alpha": 0.6, "top_k": 4}),
-    ("K is 0", {"paths": 0}),
-    ("L is 0", {"length": 0}),
+    ("paths K must be .*, got 0", {"paths": 0}),
+    ("length L must be .*, got 0", {"length": 0}),
     ("'blocks'", {"verification": "blocks"}),
-    ("equality needs a target that draws by a seed", {"verification": "equality"}),
+    ("equality needs a target with seeded draws", {"verification": "equality"}),
     ("output_attentions", {"output_attentions": True, "return_dict_in_generate": True}),
     ("position_ids", {"position_ids": torch.arange(2, 7)[None]}),
     ("stop_strings", {"stop_strings": ["x"]}),
@@ -168,7 +168,7 @@ def test_from_within_generate(pair: tuple[Any, Any], name: str, asked: dict[str,
 
 
 def test_a_cache_to_go_on_from_is_refused(pair: tuple[Any, Any]) -> None:
-    """By its old name, which transformers 5.24 hands on as the new one."""
+    """By its old name, which transformers 5.24 passes on as the new name."""
     read = transformers.DynamicCache()
     with torch.no_grad():
         pair[1](PROMPT[:, :3], **{cache_argument(pair[1]): read})
@@ -220,7 +220,7 @@ def test_a_streamer_gets_every_token_and_an_end(pair: tuple[Any, Any]) -> None:
     mask = torch.ones_like(PROMPT)
     pair[1].generate(PROMPT, attention_mask=mask, streamer=plain, **given)
     bound = partial(generate, draft_model=pair[0], streamer=streamed)
-    streamed.put(PROMPT)  # as generate does with one that it is given
+    streamed.put(PROMPT)  # as `generate` does with a given cache
     pair[1].generate(PROMPT, attention_mask=mask, custom_generate=bound, **given)
     assert streamed.got == plain.got
 
@@ -265,7 +265,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_processor_has_no_memory_or_is_refused(name: str) -> None:
-    """Those that are taken give the same at a text whatever they were called with before."""
+    """Accepted processors give the same result for a text after any earlier calls."""
     kind = CLASSES[name]
     if name not in PROCESSORS:
         with pytest.raises(InvalidInputError, match=name):
@@ -284,7 +284,7 @@ def test_every_processor_has_no_memory_or_is_refused(name: str) -> None:
 
 
 class Remembering(transformers.LogitsProcessor):  # type: ignore[name-defined]
-    """Gives a bonus that grows with every call."""
+    """Adds a bonus that grows with every call."""
 
     calls = 0
 
@@ -295,7 +295,7 @@ class Remembering(transformers.LogitsProcessor):  # type: ignore[name-defined]
 
 
 class OfText(transformers.LogitsProcessor):  # type: ignore[name-defined]
-    """A user's own function of the text."""
+    """A user-defined function of the text."""
 
     function_of_text = True
 
@@ -305,7 +305,7 @@ class OfText(transformers.LogitsProcessor):  # type: ignore[name-defined]
 
 
 class Derived(OfText):
-    """Does not say it of itself."""
+    """A subclass that does not declare itself stateless."""
 
 
 def test_processors_of_the_users_own(pair: tuple[Any, Any]) -> None:
@@ -358,17 +358,17 @@ def test_a_call_without_generate_is_told_how(pair: tuple[Any, Any]) -> None:
     for other in ({}, {"assistant_model": pair[0]}):
         with pytest.raises(InvalidInputError, match="draft_model"):
             pair[1].generate(PROMPT, custom_generate=generate, max_new_tokens=1, **other)
-    with pytest.raises(InvalidInputError, match="draft_model is str"):
+    with pytest.raises(InvalidInputError, match=r"draft_model must be .*, got str"):
         pair[1].generate(PROMPT, custom_generate=generate, draft_model="small")
 
 
 def below(parents: Any, slot: int = 0) -> Any:
-    """The tree below a slot, whatever the order of siblings."""
+    """Return the subtree of a slot, independent of the order of siblings."""
     return sorted(below(parents, child) for child, above in enumerate(parents) if above == slot)
 
 
 class Watching(Tournament):
-    """Keeps the shape of every tree."""
+    """Records the shape of every tree."""
 
     def __init__(self) -> None:
         object.__setattr__(self, "shapes", [])

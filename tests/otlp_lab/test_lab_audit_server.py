@@ -1,4 +1,4 @@
-"""``otlp lab audit-server``: two servers on this machine, asked through the command."""
+"""``otlp lab audit-server`` with two local servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "otlp.json
 
 
 class Served:
-    """A server that draws from a law, one of its own where a request says ``"fast": true``."""
+    """A server that draws from a law, or from a second law for requests with ``"fast": true``."""
 
     def __init__(self, law: Law, fast: Law | None = None, most: int = 10**6) -> None:
         self.law, self.fast, self.most = law, fast, most
@@ -40,7 +40,7 @@ class Served:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries follow each other at once: by default the five take some 13 s."""
+    """Remove the pauses between attempts: the default five attempts take about 13 s."""
     at_once = partial(Completions, patience=0.0)
     monkeypatch.setattr("otlp_lab.commands.audit_server.Completions", at_once)
 
@@ -105,54 +105,54 @@ def test_it_goes_on_from_its_journal(
         output = done(*words, status=2)
         assert "31 of 50 pairs of texts" in output
         assert "status 500: out of memory (5 tries)" in output
-        assert "the same command goes on" in output
+        assert "the same command resumes" in output
         assert len(journal.read_text().splitlines()) == 32
         broken.most = 10**6
         output = done(*words)
         assert "50 of 50 pairs of texts, 200 tokens" in output
-        assert re.search(r"31 of them are from the journal .*texts\.jsonl, of 20\d\d-", output)
-        assert len(broken.asked) == 51  # and whether it is the same server
+        assert re.search(r"31 of the pairs are from the journal .*texts\.jsonl, of 20\d\d-", output)
+        assert len(broken.asked) == 51  # and the check for the same server
         other = done(*words, "--temperature", 0.5, status=2)
-        assert "the journal of something else" in other
+        assert "the journal is of another run" in other
 
 
-@pytest.mark.parametrize("told", ["system_fingerprint", "model", "start"])
+@pytest.mark.parametrize("changed", ["system_fingerprint", "model", "start"])
 def test_a_server_that_was_changed_is_not_judged_by_its_old_texts(
-    told: str, plain: tuple[Served, str], prompts: str, tmp_path: Path
+    changed: str, plain: tuple[Served, str], prompts: str, tmp_path: Path
 ) -> None:
-    said: dict[str, Any] = {"model": "tiny", "system_fingerprint": "b1", "start": 10}
+    server: dict[str, Any] = {"model": "tiny", "system_fingerprint": "b1", "start": 10}
     law = Law(3)
 
     def reply(path: str, request: dict[str, Any]) -> tuple[int, Any]:
         if path == "/metrics":
-            return 200, f"# HELP\nprocess_start_time_seconds {said['start']}.5e+1\n"
-        build = {name: said[name] for name in ("model", "system_fingerprint")}
+            return 200, f"# HELP\nprocess_start_time_seconds {server['start']}.5e+1\n"
+        build = {name: server[name] for name in ("model", "system_fingerprint")}
         return 200, completion(law().text, **build)
 
     with serving(reply) as url:
         words = (url, "--baseline", url, "--prompts", prompts, "--texts", 9)
         kept = ("--journal", tmp_path / "texts.jsonl")
         done(*words, *kept)
-        assert "9 of them are from the journal" in done(*words, *kept)
-        said[told] = 20 if told == "start" else "other"
+        assert "9 of the pairs are from the journal" in done(*words, *kept)
+        server[changed] = 20 if changed == "start" else "other"
         output = done(*words, *kept, status=2)
-        assert f"its texts are of a server whose {told} was" in output
-        assert "name another file to judge it as it is" in " ".join(output.split())
+        assert f"{changed} of the server must be " in output
+        assert "give another file to audit the current server" in " ".join(output.split())
         done(*words, "--journal", tmp_path / "new.jsonl")
 
 
 def test_only_addresses_that_are_named_are_asked(plain: tuple[Served, str], prompts: str) -> None:
     with serving(lambda path, request: (307, plain[1])) as url:
         output = done(url, "--baseline", url, "--prompts", prompts, status=2)
-    assert "no redirection is followed" in output
+    assert "redirections are not followed" in output
     assert plain[0].asked == []
 
 
 def test_chats_are_refused_with_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / "chats.jsonl"
     path.write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
-    said = refused("lab", "audit-server", *BASELINE, "--prompts", path)
-    assert "holds chats, and completions go on with text" in said
+    printed = refused("lab", "audit-server", *BASELINE, "--prompts", path)
+    assert "must not contain chats, because completions continue text" in printed
 
 
 BASELINE = ("http://127.0.0.1:1", "--baseline", "http://127.0.0.1:1")
@@ -161,15 +161,15 @@ BASELINE = ("http://127.0.0.1:1", "--baseline", "http://127.0.0.1:1")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (BASELINE[:1], "there is no baseline: add --baseline URL"),
-        ((*BASELINE, "--temperature", "0"), "temperature is 0: it must be above 0"),
-        ((*BASELINE, "--temperature", "nan"), "temperature is nan"),
-        ((*BASELINE, "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY holds no key: export it"),
-        ((*BASELINE, "--request", "alone"), "'alone' is no FIELD=VALUE, such as top_p=0.9"),
+        (BASELINE[:1], "a baseline is needed: add --baseline URL"),
+        ((*BASELINE, "--temperature", "0"), "temperature must be above 0 and finite, got 0"),
+        ((*BASELINE, "--temperature", "nan"), "temperature must be above 0 and finite, got nan"),
+        ((*BASELINE, "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY must hold a key: export it"),
+        ((*BASELINE, "--request", "alone"), "must be FIELD=VALUE, such as top_p=0.9, got 'alone'"),
         ((*BASELINE, "--prompts", "/nowhere"), "cannot read the prompts"),
         ((*BASELINE, "--samples", "2000"), "No such option"),
         (("mine.py:rule", *BASELINE), "unexpected extra argument"),
-        (("there", "--baseline", "here"), "the address 'there' is none"),
+        (("there", "--baseline", "here"), "the address must be written as http://"),
         (BASELINE[1:], "Missing argument 'URL'"),
     ],
 )

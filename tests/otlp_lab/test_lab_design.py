@@ -1,4 +1,4 @@
-"""``otlp lab design`` on a capture of a tabular pair: table, choice, statistics that are kept."""
+"""``otlp lab design`` on a capture of a tabular pair: table, choice, stored statistics."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def save_pair(path: Path, source: str) -> Path:
     draft, target = random_pair(3, 9, np.random.default_rng(0))
     rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
     texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
-    said = ([text.targets for text in texts], [text.drafts for text in texts])
-    logits = (np.log(np.concatenate(rows)).astype(np.float32) for rows in said)
+    laws = ([text.targets for text in texts], [text.drafts for text in texts])
+    logits = (np.log(np.concatenate(rows)).astype(np.float32) for rows in laws)
     tokens = np.concatenate([text.tokens for text in texts])
     positions = np.tile(np.arange(8), 3)
     save(make(*logits, source=source, positions=positions, next_tokens=tokens), path)
@@ -40,27 +40,27 @@ def captured(tmp_path: Path) -> Path:
 
 
 def test_text_of_another_temperature_is_refused(captured: Path, tmp_path: Path) -> None:
-    said = command.refused(
+    printed = command.refused(
         "lab", "design", captured, *"--nodes 2 --length 3 --temperature 0.5".split()
     )
-    assert "at temperature 1, and text renewal needs" in said
+    assert "at temperature 0.5, got text decoded from the target at temperature 1:" in printed
     unsaid = save_pair(tmp_path / "unsaid.safetensors", DECODED)
     output = done(unsaid, "--nodes", 2, "--length", 3, "--temperature", 0.5)
-    assert "does not say at which temperature" in " ".join(output.split())
+    assert "temperature of the captured text is unknown" in " ".join(output.split())
 
 
 def test_budgets_beyond_the_statistics_are_warned_of(captured: Path, tmp_path: Path) -> None:
     options = (captured, "--length", 3, "--statistics", tmp_path / "kept.json")
-    assert "hold no tree" not in done(*options, "--nodes", 4)
+    assert "trees of at most" not in done(*options, "--nodes", 4)
     output = done(*options, "--nodes", 40)
-    assert "hold no tree of more than 4 nodes" in " ".join(output.split())
+    assert "trees of at most 4 nodes" in " ".join(output.split())
 
 
 def test_a_capture_is_enough(captured: Path, tmp_path: Path) -> None:
     kept = tmp_path / "statistics.json"
     options = (captured, "--nodes", "2,4", "--length", 3, "--statistics", kept)
     first = done(*options)
-    assert "N = 4: " in first and "large / small, 3 texts of 24 tokens" in first
+    assert "N = 4: " in first and "large / small, 3 texts, 24 tokens" in first
     assert Statistics.read(kept).texts == 3
     before = kept.stat().st_mtime_ns
     assert "in the time of one target call" in done(*options, "--draft-cost", 0.1)
@@ -72,9 +72,9 @@ def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) 
     done(captured, "--nodes", 2, "--length", 3, "--statistics", kept)
     kept.write_text(kept.read_text().replace('"large"', '"huge"'))
     words = ("lab", "design", captured, "--nodes", 2, "--statistics", kept)
-    said = command.refused(*words)
-    assert "of target huge with draft small" in said
-    assert "not of target large with draft small" in said
+    printed = command.refused(*words)
+    assert "of target huge with draft small" in printed
+    assert "not of target large with draft small" in printed
     command.refused(*words, "--temperature", 0.5)
 
 
@@ -87,7 +87,7 @@ def test_statistics_of_other_rows_or_weights_are_refused(captured: Path, tmp_pat
     logits[-1, 0] += 1.0
     captured.unlink()
     save(replace(capture, target_logits=logits), captured)
-    assert "of other weights or rows" in " ".join(command.refused(*words).split())
+    assert "must be of the current weights or rows" in " ".join(command.refused(*words).split())
 
 
 def test_fingerprints_of_files_are_of_contents(tmp_path: Path) -> None:
@@ -113,7 +113,8 @@ def test_bad_options(captured: Path, options: str) -> None:
 
 
 def test_how_a_file_is_read_is_refused_without_a_file() -> None:
-    assert "are for .npz, .npy, .csv: give one as FILE" in refused("lab", "design", "--logits")
+    found = refused("lab", "design", "--logits")
+    assert "need a .npz or .npy or .csv file: give such a FILE" in found
 
 
 def test_the_best_chain_stands_beside_the_trees(captured: Path, tmp_path: Path) -> None:

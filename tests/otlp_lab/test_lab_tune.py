@@ -1,4 +1,4 @@
-"""``otlp lab tune`` on the trained pair, and what reads its file."""
+"""``otlp lab tune`` on the trained pair, and commands that read its file."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 
 QUICK = "--limit 2 --text 10 --tokens 6 --paths 1,2 --length 1,2 --trees 2-2 --check 2".split()
-NO_NETWORK = "is no network" if find_spec("transformers") else "pip install"
+NO_NETWORK = (
+    "must be wall for a draft that is not a network" if find_spec("transformers") else "pip install"
+)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "t.json"
     for options, words in (
-        (["--trees", "2-0"], "'2-0' is no tree"),
+        (["--trees", "2-0"], "tree must be children by depth, such as 3-2-1, got '2-0'"),
         (["--trees", "9-99999"], "at most 100,000"),
         (["--draft-temperature", "1,-1"], "temperature"),
-        (["--text", 4], "--text is 4 and the longest path 6"),
+        (["--text", 4], "--text must be more than the longest path, 6, got 4"),
         (["trained:target", "ngram", "--limit", 1, "--clock", "processor"], NO_NETWORK),
     ):
         assert words in refused("lab", "tune", *options, "--config", config)
@@ -40,14 +42,14 @@ def test_something_is_kept_before_the_target_has_written(tmp_path: Path) -> None
     pytest.importorskip("transformers", reason="pip install -e .[decode]")
     config = tmp_path / "t.json"
     words = "--limit 1 --text 5 --paths 1,2 --length 1,3 --trees 2-2".split()
-    assert "of 1 texts are longer" in refused("lab", "tune", *words, "--config", config)
+    assert "got 1 of 1: give more" in refused("lab", "tune", *words, "--config", config)
     tuned = Tuned.read(config)
     assert (tuned.paths, tuned.length, tuned.predicted, tuned.measured) == (1, 1, None, None)
     done("lab", "decode", config, "--limit", 1, "--tokens", 4)
     better = replace(tuned, measured=50.0).to_json()
     config.write_text(better)
     refused("lab", "tune", *words, "--config", config)
-    assert config.read_text() == better  # what an earlier run has timed stays
+    assert config.read_text() == better  # times of an earlier run are kept
 
 
 @pytest.mark.slow
@@ -58,13 +60,13 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
         "lab", "tune", *QUICK, "--draft-temperature", "0.9", "--clock", "processor", "--no-compile",
         "--config", config,
     )  # fmt: skip
-    for words in ("rank correlation", "baseline after over before", "target-only on the likeliest"):
+    for words in ("rank correlation", "baseline after/before", "target-only on the most likely"):
         assert words in output
     tuned = Tuned.read(config)
     assert tuned.measured > 0.0 and tuned.device == "cpu" and tuned.dtype == "float32"
     done("lab", "decode", config, "--limit", 1, "--tokens", 4)
-    said = refused("lab", "decode", config, "--draft", "ngram")
-    assert "tuned for target trained:target with draft trained:draft" in said
+    printed = refused("lab", "decode", config, "--draft", "ngram")
+    assert "tuned for target trained:target with draft trained:draft" in printed
 
 
 @pytest.mark.slow
@@ -104,9 +106,9 @@ def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> No
         "lab", "tune", "trained:target", draft, *QUICK, "--config", config, "--json", kept,
         "--draft-temperature", "0.9,1",
     )  # fmt: skip
-    said = json.loads(kept.read_text())
-    assert len(said["timed"]) == 3 and len(said["predictions"]) == 11
-    for way in said["timed"]:
+    content = json.loads(kept.read_text())
+    assert len(content["timed"]) == 3 and len(content["predictions"]) == 11
+    for way in content["timed"]:
         assert sum(way["shares"].values()) == pytest.approx(1.0)
         assert way["tokens_per_second"][0] > 0.0 and way["block_efficiency"][0] >= 1.0
     tuned = Tuned.read(config)
@@ -117,17 +119,17 @@ def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.long
 def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
-    """In a process of its own, without a compiler."""
+    """In a separate process, without a compiler."""
     found = tmp_path / "found.json"
     words = "--limit 2 --text 8 --tokens 4 --paths 1 --length 1 --trees 2-2 --check 1".split()
-    said = run_python(
+    printed = run_python(
         *("-m", "otlp", "lab", "tune", *words, "--config", tmp_path / "t.json", "--json", found),
         CXX="no-such-compiler", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1",
     )  # fmt: skip
     steps = ["commit", "draft", "target"]
     wanted = {"plain": ["plain"], "block 1 x 1": steps, "tournament 2-2": steps}
     assert json.loads(found.read_text())["uncompiled"] == wanted
-    assert "block 1 x 1 was timed with steps that could not be compiled" in said
+    assert "block 1 x 1 was timed with steps that could not be compiled" in printed
 
 
 @pytest.mark.slow
@@ -138,10 +140,10 @@ def test_trees_and_the_drafts_temperature_are_decoded_as_tuned(tmp_path: Path) -
     config.write_text(Tuned(*names, branching=(2, 2), draft_temperature=0.01).to_json())
     words = config, "--limit", 1, "--tokens", 12, "--json", found
     done("lab", "decode", *words)
-    said = json.loads(found.read_text())
-    assert (said["sampling_top_k"], said["sampling_top_p"]) == (20, 0.9)
-    assert (said["draft_temperature"], said["branching"]) == (0.01, [2, 2])
-    _, tree = said["measurements"]
+    content = json.loads(found.read_text())
+    assert (content["sampling_top_k"], content["sampling_top_p"]) == (20, 0.9)
+    assert (content["draft_temperature"], content["branching"]) == (0.01, [2, 2])
+    _, tree = content["measurements"]
     assert (tree["algorithm"], tree["paths"], tree["length"]) == ("tournament", 4, 2)
 
 
@@ -162,20 +164,20 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (("--temperature", "0.3"), "No such option"),
         (("--dtype", "bfloat16"), "tuned in float32 on cpu, and the target is loaded in bfloat16"),
     ],
 )
 def test_what_a_tuned_setting_has_is_not_asked_for_again(
-    words: tuple[str, ...], said: str, tmp_path: Path
+    words: tuple[str, ...], printed: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("transformers")
     names = "trained:target", "trained:draft", "cpu", "float32"
     path = tmp_path / "t.json"
     path.write_text(Tuned(*names, Sampling(0.6), "block", 1, 2).to_json())
-    assert said in refused("lab", "decode", path, "--limit", 1, "--tokens", 2, *words)
+    assert printed in refused("lab", "decode", path, "--limit", 1, "--tokens", 2, *words)
 
 
 TREE = {"branching": (3, 2), "draft_temperature": 0.7}
@@ -204,7 +206,7 @@ def test_generate_decodes_with_a_tuned_setting(
         with pytest.raises(InvalidInputError, match="is loaded in float32 on cpu"):
             one = replace(tuned, **wrong)
             target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=one, **options)
-    with pytest.raises(InvalidInputError, match="leave these out"):
+    with pytest.raises(InvalidInputError, match="leave out these, or tuned"):
         options["paths"] = 3
         target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=tuned, **options)
     del options["paths"]

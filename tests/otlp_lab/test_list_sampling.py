@@ -26,7 +26,7 @@ def test_delayed_paths_are_a_trunk_and_paths() -> None:
 
 @pytest.mark.parametrize(("size", "runs"), [(5, 20), (60_000, 1)])
 def test_one_list_agrees_as_the_formula_of_gumbel_coupling_says(size: int, runs: int) -> None:
-    """A large vocabulary, too: no table of its pairs is made, which would be 27 GiB."""
+    """Also for a large vocabulary, without a table of pairs, which would need 27 GiB."""
     rng = np.random.default_rng(0)
     for _ in range(runs):
         p, q = rng.dirichlet(np.full(size, 0.5), 2)
@@ -37,7 +37,7 @@ def test_one_list_agrees_as_the_formula_of_gumbel_coupling_says(size: int, runs:
 
 
 def test_a_draft_that_hardly_knows_a_token_keeps_the_others_law() -> None:
-    """Where p/q is beyond floating point, as if q were 0."""
+    """If p/q overflows, the result is as for q = 0."""
     p = np.array([0.5, 0.3, 0.2])
     found = race_conditional(p, np.array([1e-310, 0.4, 0.6]), np.array([1]))
     without = race_conditional(p, np.array([0.0, 0.4, 0.6]), np.array([1]))
@@ -74,7 +74,7 @@ def test_the_text_of_list_decoding_does_not_depend_on_the_draft(paths) -> None:
         ]
         assert len({tuple(run.tokens.tolist()) for run in runs}) == 1
         calls += [run.target_calls for run in runs]
-    # a draft that is the target agrees more often than one that knows nothing of it
+    # A draft equal to the target agrees more often than an unrelated draft.
     assert calls[2] < calls[1]
 
 

@@ -1,4 +1,4 @@
-"""Rules of papers that are judged: what each is, with the smallest instances, as fractions."""
+"""Counterexamples to rules of papers, with the smallest instances, in fractions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_hsd_of_the_paper_is_block_verification(size: int, length: int, kind: st
 
 
 def test_one_path_as_released_writes_aa_three_times_in_four() -> None:
-    """p is a, then a or b alike; q is a or b alike, then a: a pencil will do for both rules."""
+    """p is a, then uniform; q is uniform, then a. Both rules can be computed by hand."""
     target = TabularModel([[1.0, 0.0], [HALVES] * 2, np.full((2, 2, 2), 0.5)])
     draft = TabularModel([HALVES, [[1.0, 0.0]] * 2, np.full((2, 2, 2), 0.5)])
 
@@ -72,7 +72,7 @@ def test_one_path_as_released_writes_aa_three_times_in_four() -> None:
 
 
 def test_spectr_gbv_as_released_loses_a_54th() -> None:
-    """One token, two paths, p = (3/4, 1/4), q = (1/2, 1/2): it writes (249, 75) / 324."""
+    """One token, two paths, p = (3/4, 1/4), q = (1/2, 1/2): the output is (249, 75) / 324."""
     target = TabularModel([[0.75, 0.25], [HALVES] * 2])
     draft = TabularModel([HALVES, [HALVES] * 2])
     law = round_law(draft, target, iid_paths(2, 1), ReleasedSpecTrGBV())
@@ -90,7 +90,7 @@ def test_where_the_released_rules_keep_the_law(seed: int) -> None:
         drafting = iid_paths(1, length)
         found = round_law(draft, target, drafting, ReleasedHSD())
         assert total_variation(found, target) > 1e-3
-        # all that it accepts beyond block verification, the optimum of one path, is that loss
+        # Its gain over block verification, the optimum for one path, equals this loss.
         best = drafting_optimum(draft, target, drafting)
         assert found.block_efficiency > best + 1e-4
         block = round_law(draft, target, drafting, Block())
@@ -117,7 +117,7 @@ def test_lossless_and_below_the_program(
     assert_law_of(target, law)
     best = optimum(kind, size, length, paths)
     assert law.block_efficiency <= best + 1e-6
-    if rule == BottomUp() and 1 in (length, paths):  # one token, or one path: the best there is
+    if rule == BottomUp() and 1 in (length, paths):  # one token, or one path: optimal
         assert law.block_efficiency == pytest.approx(best, abs=1e-6)
     if rule == ListSampling() and kind == "same":  # all lists have one winner in the list that won
         assert law.block_efficiency >= 1.0 + length / 2
@@ -155,7 +155,7 @@ def test_bottom_up_of_recursive_rejection_is_traversal(kind: str) -> None:
 
 
 def test_where_bottom_up_is_ahead_of_tournament_and_where_behind() -> None:
-    """Neither is best on every tree: nobody may say so."""
+    """Neither rule is best on every tree."""
     gains = []
     for seed in range(20):
         pair = random_pair(3, 4, np.random.default_rng(seed))

@@ -1,4 +1,4 @@
-"""Trees by the noise along texts that were drawn otherwise: as where the noise drew the text."""
+"""Trees from shared noise along other texts: equal to texts drawn with the noise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_texts_over_fewer_tokens_are_refused() -> None:
     draft, target = chains(6, 1)
     text = write_text(draft, target, np.array([0]), TOKENS, np.random.default_rng(0))
     fewer = WrittenText(text.tokens % 4, text.targets[:, :4], text.drafts[:, :4])
-    with pytest.raises(InvalidInputError, match="over 4 tokens and the draft over 6"):
+    with pytest.raises(InvalidInputError, match="of the draft, 6 tokens, got 4"):
         AlongText(draft, fewer, 5, OURS)
 
 

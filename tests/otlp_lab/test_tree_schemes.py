@@ -1,4 +1,4 @@
-"""Rules that reject siblings, valued along texts: against the exact law of a round."""
+"""Rules that reject siblings, evaluated along texts, against the exact law of a round."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def test_other_siblings_paths_and_rules_are_refused() -> None:
         np.random.default_rng(7),
     )
     wrong: list[tuple[Any, int, Any, str]] = [
-        (IID_TREE, 2, "traversal", "siblings are iid"),
+        (IID_TREE, 2, "traversal", "got iid siblings"),
         (DISTINCT_TREE, 1, "traversal", "at most 1"),
-        (DISTINCT_TREE, 2, "naive", "rule is 'naive'"),
+        (DISTINCT_TREE, 2, "naive", "rule must be .*, got 'naive'"),
     ]
     for drafting, length, rule, words in wrong:
         with pytest.raises(InvalidInputError, match=words):
@@ -103,7 +103,7 @@ def test_a_deterministic_tree_accepts_what_it_holds() -> None:
     place = count = 0
     while place < 3:
         draft.start(text.tokens[:place])
-        tree = drafting.draft(draft, None)  # nothing is to be chosen
+        tree = drafting.draft(draft, None)  # no draws are needed
         held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
         place += 1 + max(n for n in range(3) if tuple(text.tokens[place : place + n]) in held)
         count += 1

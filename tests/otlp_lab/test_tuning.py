@@ -1,4 +1,4 @@
-"""Predictions of tokens a second, and times of ways of decoding side by side."""
+"""Predicted tokens per second, and measured times of decoding methods."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate
 from otlp.studies.timed import Decoding
 from otlp_lab.design import Renewal, tournament_profile
-from otlp_lab.design.written_texts import drafted_anew, write_text
+from otlp_lab.design.written_texts import with_draft, write_text
 from otlp_lab.tuning.loop_costs import Bench, measure_costs
 from otlp_lab.tuning.loop_setting import PLAIN, LoopSetting, grid
 from otlp_lab.tuning.prediction import TunedTexts, agreement, predict, target_only_gain
 from otlp_lab.tuning.round_costs import RoundCosts, corners, may_win
-from otlp_lab.tuning.side_by_side import played, race
+from otlp_lab.tuning.side_by_side import race, round_way
 from tests.tiny_models import tiny
 
 PROMPT = np.array([0])
@@ -71,7 +71,7 @@ def test_what_cannot_win_is_told_from_what_may() -> None:
     timed[short] = 1.2
     assert [one for one in gains if not may_win(one, gains, timed)] == [PLAIN]
     timed[wide] = 2.0
-    # the tree drafts less at its first depth than the wide one does, so its rounds may be cheap
+    # The tree drafts fewer tokens at depth 1 than the wide shape, so its rounds may be cheaper.
     assert may_win(tree, gains, timed) and not may_win(LoopSetting((4, 1)), {
         **gains, LoopSetting((4, 1)): known(1.7, 1.8)}, timed)  # fmt: skip
     timed[long] = 1.5
@@ -89,7 +89,7 @@ def test_only_what_may_win_is_compiled(gain: float, tried: int) -> None:
     pair = Llama(tiny("llama", 0)), Llama(tiny("llama", 1))
     bench = Bench(*pair, Sampling(), [np.array([1, 2]), np.array([3, 4])], 8, False, "wall")
     wanted = grid((1, 2), (1, 2), [(2, 2)])
-    # one drafted token may win, whatever its round takes; what more are worth leaves no doubt
+    # One draft token may win at any cost of a round; more tokens win clearly.
     gains = {one: Estimate(*3 * (gain ** max(one.nodes - 1, 0),)) for one in [PLAIN, *wanted]}
     told: list[LoopSetting] = []
     costs = measure_costs(bench, wanted, gains, tell=lambda one, *_: told.append(one))
@@ -99,7 +99,7 @@ def test_only_what_may_win_is_compiled(gain: float, tried: int) -> None:
 
 
 def of_calls(target: list[float], draft: float) -> RoundCosts:
-    """Where verification costs nothing beside the calls."""
+    """Return costs of calls, without further costs of verification."""
     return RoundCosts(target[0], dict(enumerate(target)), (draft, 0.0, draft, 0.0))
 
 
@@ -134,7 +134,7 @@ def test_predictions_are_text_renewal_over_costs(texts) -> None:
 
 
 def test_losers_are_dropped_early_and_the_winner_stays(texts) -> None:
-    # a draft call costs as much as thirty target calls: long paths lose beyond doubt
+    # A draft call costs thirty target calls: long paths lose clearly.
     costs = of_calls([1.0] * 20, 30.0)
     whole, _ = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=8)
     halved, _ = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=2)
@@ -149,7 +149,7 @@ def test_what_cannot_be_predicted_is_refused(texts) -> None:
         predict(texts, [], lambda gains: costs)
     with pytest.raises(InvalidInputError, match="1 texts"):
         predict({None: texts[None][:1]}, grid((1,), (1,)), lambda gains: costs)
-    with pytest.raises(InvalidInputError, match="12 tokens"):
+    with pytest.raises(InvalidInputError, match=r"at least 13 tokens .*, got 12"):
         predict(texts, grid((1,), (12,)), lambda gains: costs)
 
 
@@ -198,7 +198,7 @@ def test_settings_are_named_by_what_is_drafted() -> None:
 
 
 def test_target_only_is_paired_with_what_the_loop_runs(pair, texts) -> None:
-    """At one token a round: a token is accepted where it is the draft's likeliest."""
+    """With one token per round, the most likely draft token is accepted."""
     texts = TunedTexts.of(pair[0], Sampling(), [PROMPT] * 8, texts[None], [2.0])
     for drafted in (None, 2.0):
         gain = target_only_gain(LoopSetting((1,), drafted), texts)
@@ -219,7 +219,7 @@ def test_target_only_is_paired_with_what_the_loop_runs(pair, texts) -> None:
 def test_a_text_is_drafted_anew_by_one_call(pair, texts) -> None:
     for text in texts[None]:
         pair[0].start(PROMPT)
-        anew = drafted_anew(replace(text, drafts=text.targets), pair[0])
+        anew = with_draft(replace(text, drafts=text.targets), pair[0])
         assert anew.drafts == pytest.approx(text.drafts)
 
 
@@ -228,6 +228,6 @@ def test_what_the_last_round_drafts_beyond_an_end_is_not_counted():
         ends = (0, 1, 2)
 
     tables = random_pair(3, 9, np.random.default_rng(4))[1].tables
-    # a draft that is the target: the first round accepts two tokens, of which one ends the text
-    way = played(Ending(tables), Ending(tables), LoopSetting((1, 1)), Sampling(), 8)
+    # The draft is the target: the first round accepts two tokens, and one of them ends the text.
+    way = round_way(Ending(tables), Ending(tables), LoopSetting((1, 1)), Sampling(), 8)
     assert way(np.empty(0, dtype=np.int64), 0)[:3] == (1, 1, 1)

@@ -14,7 +14,7 @@ ALPHAS = [0.0, 0.05, 0.2, 0.6]
 
 
 def laws(count, seed=0):
-    """Truth, draft and target over five tokens: near each other, far, and with a sure draft."""
+    """Return truth, draft and target over five tokens: similar, different, with a sure draft."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         truth = rng.dirichlet(np.full(5, rng.choice([0.3, 1.0])))
@@ -26,7 +26,7 @@ def laws(count, seed=0):
 
 
 def zero_one(truth, law):
-    """Expected 0-1 loss of the law's likeliest token."""
+    """Return the expected 0-1 loss of the most likely token of the law."""
     return 1.0 - truth[np.argmax(law)]
 
 
@@ -40,7 +40,7 @@ def tv(a, b):
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_lemmas_1_4_and_6_the_optimal_deferral(alpha):
-    """Defer where that has the smaller risk (Eq. 3, 8 and 22), by each model's own confidence."""
+    """Defer to the smaller risk (Eq. 3, 8 and 22), by the confidence of each model."""
     for _, q, p in laws(300):
         for loss, rules in (
             (lambda law: 1.0 - law.max(), (c.Diff, c.Opt, c.Chow)),
@@ -54,7 +54,7 @@ def test_lemmas_1_4_and_6_the_optimal_deferral(alpha):
 
 @pytest.mark.parametrize("rule", [c.Chow(0.4), c.Diff(0.1), c.Opt(0.3), c.OptLog(0.5)])
 def test_lemma_3_how_often_a_draft_is_rejected(rule):
-    """r TV(p, q): speculative sampling of the cascade's target, by its certified acceptance."""
+    """r TV(p, q): speculative sampling of the cascade target, by its certified acceptance."""
     seen = set()
     for _, q, p in laws(100):
         problem = otlp.Problem(c.Cascade(rule)(q, p), otlp.IID(q, 1))
@@ -84,9 +84,9 @@ def test_lemma_7_the_regret_of_opt_for_the_log_loss(alpha):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.5])
 def test_lemma_2_lossy_speculative_sampling(alpha):
-    """Accept with min(1, p / ((1 - alpha) q)), else draw from (p / beta - q)^+ : the law is T.
+    """Accept with min(1, p / ((1 - alpha) q)), else draw from (p / beta - q)^+; the law is T.
 
-    With the beta for which T sums to one; with beta = 1 the residual is normalised.
+    Uses the beta for which T sums to one; with beta = 1 the residual is normalised.
     """
     for _, q, p in laws(100, seed=3):
         accepted = np.minimum(q, p / (1.0 - alpha))
@@ -109,7 +109,7 @@ def test_lemma_2_lossy_speculative_sampling(alpha):
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_lemma_8_opt_becomes_diff_at_temperature_0(alpha):
-    """Under greedy decoding both put out the same token, by T of point masses."""
+    """Under greedy decoding both output the same token, by T of point masses."""
     for _, q, p in laws(300, seed=4):
         points = [c.greedy_distribution(q), c.greedy_distribution(p)]
         distance = tv(*points)

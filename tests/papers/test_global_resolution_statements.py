@@ -1,6 +1,6 @@
-"""Global Resolution: statements about sets, networks and convex functions, without the library's.
+"""Global Resolution: statements on sets, networks and convex functions, without library code.
 
-What the library's own reductions make of them is tested beside these.
+The reductions of the library are also tested elsewhere.
 """
 
 from itertools import chain, combinations, product
@@ -46,7 +46,7 @@ def test_theorem_c_1_psi_is_submodular_for_independent_drafts(n):
 
 
 def graphs(count):
-    """Bipartite graphs without isolated points, and masses of both sides."""
+    """Bipartite graphs without isolated vertices, and masses on both sides."""
     rng = np.random.default_rng(1)
     for _ in range(count):
         edges = rng.random((4, 5)) < 0.5
@@ -61,7 +61,7 @@ def graphs(count):
 
 
 def transport(edges, x, y):
-    """Most that can flow, and whether x can be met: condition (1) of Lemma F.1 as a program."""
+    """Return the maximum flow, and whether x can be met: condition (1) of Lemma F.1."""
     pairs = np.argwhere(edges)
     rows = np.array([pairs[:, 0] == a for a in range(4)], dtype=float)
     columns = np.array([pairs[:, 1] == b for b in range(5)], dtype=float)
@@ -71,7 +71,7 @@ def transport(edges, x, y):
 
 
 def test_lemmas_f_1_and_g_1():
-    """A maximal flow fills every x if and only if Hall's inequalities hold, Eq. 46."""
+    """A maximal flow fills every x if and only if the inequalities of Hall hold, Eq. 46."""
     answers = set()
     for edges, x, y in graphs(60):
         slack = min(
@@ -86,7 +86,7 @@ def test_lemmas_f_1_and_g_1():
 
 @pytest.mark.parametrize("waste", [0.0, 1.0])
 def test_lemmas_i_1_and_j_1(waste):
-    """Phi (64) and Theta (93) are convex, at least 0, and their gradients come close to 0."""
+    """Phi (64) and Theta (93) are convex and at least 0, and their gradients approach 0."""
     rng = np.random.default_rng(2)
     for edges, x, y in graphs(30):
         if not transport(edges, x, y)[1] or (waste == 0.0) != np.isclose(y.sum(), x.sum()):

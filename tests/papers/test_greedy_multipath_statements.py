@@ -1,7 +1,7 @@
 """Greedy Multi-Path Block Verification: its statements, by enumeration.
 
-Nothing of the library's selections is used: paths are listed, tuples of them are, and rules for
-selecting one are drawn.
+The selections of the library are not used: paths and tuples of paths are listed, and selection
+rules are random.
 """
 
 from itertools import combinations, product
@@ -31,7 +31,7 @@ def prefixes(size, length):
 
 
 def law(model, length):
-    """The mass of every prefix."""
+    """Return the mass of every prefix."""
     found = {(): 1.0}
     for depth in range(length):
         for x in product(range(model.vocab_size), repeat=depth):
@@ -41,7 +41,7 @@ def law(model, length):
 
 
 def extended(masses, size, length):
-    """The masses of prefixes, from those of whole paths."""
+    """Compute the masses of prefixes from those of whole paths."""
     return {
         x: sum(mass for path, mass in masses.items() if path[: len(x)] == x)
         for x in prefixes(size, length)
@@ -49,7 +49,7 @@ def extended(masses, size, length):
 
 
 def selected(q, paths, count, rng):
-    """The law of one of K i.i.d. paths, selected by a random rule that may look at all of them."""
+    """Return the law of one of K i.i.d. paths, selected by a random rule that sees all paths."""
     masses = dict.fromkeys(paths, 0.0)
     for drawn in product(paths, repeat=count):
         shares = rng.dirichlet(np.full(count, rng.choice([0.05, 1.0])))
@@ -59,7 +59,7 @@ def selected(q, paths, count, rng):
 
 
 def antichains(nodes):
-    """Sets of prefixes of which none begins another."""
+    """Return sets of prefixes in which no prefix begins another."""
     for size in range(1, len(nodes) + 1):
         for some in combinations(nodes, size):
             if not any(b[: len(a)] == a for a in some for b in some if a != b):
@@ -77,7 +77,7 @@ def objective(p, skewed, length):
 
 @pytest.mark.parametrize(("size", "length", "count"), TINY)
 def test_lemma_4_5_what_a_selection_can_make(size, length, count):
-    """A law of paths is that of some selection if and only if no antichain breaks its bound."""
+    """A law on paths is that of a selection if and only if every antichain satisfies its bound."""
     rng = np.random.default_rng(0)
     paths = list(product(range(size), repeat=length))
     sets = list(antichains(prefixes(size, length)))
@@ -87,7 +87,7 @@ def test_lemma_4_5_what_a_selection_can_make(size, length, count):
         draft, _ = random_pair(size, length, np.random.default_rng(seed))
         q = law(draft, length)
         chosen = selected(q, paths, count, rng)
-        # towards one path, further than any selection goes, or not so far
+        # towards one path, beyond or within the reach of any selection
         share = rng.uniform(0.0, 1.0)
         wanted = {path: (1 - share) * mass for path, mass in chosen.items()}
         wanted[paths[rng.integers(len(paths))]] += share
@@ -179,9 +179,9 @@ def test_the_best_selection_of_eq_21_reaches_the_multi_path_program(size, length
 @pytest.mark.parametrize("name", ["greedy-multipath", "two-slice", "k-seq", "traversal"])
 @pytest.mark.parametrize(("size", "length", "count"), [(2, 2, 2), (2, 2, 3), (3, 1, 2)])
 def test_node_budgets_of_valid_algorithms(name, size, length, count):
-    """Theorem 4.3, of which Lemmas A.2, A.3 and A.5 are the halves: Eq. 14 to 17 hold.
+    """Theorem 4.3, whose halves are Lemmas A.2, A.3 and A.5: Eq. 14 to 17 hold.
 
-    A(x) is the chance that at least x is accepted, from the law of rounds.
+    A(x) is the probability that at least x is accepted, from the law of rounds.
     """
     draft, target = random_pair(size, length + 1, np.random.default_rng(5))
     p, q = law(target, length), law(draft, length)

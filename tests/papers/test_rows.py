@@ -24,13 +24,13 @@ STATEMENTS = {
     "Speculative cascades": "Lemmas 1 to 8; Algorithms 1 to 6; Remark 1; Tables 1 to 3; "
     "Figures 1 to 11; Appendix C.3",
 }
-"""What each paper numbers and can be checked; pictures that only illustrate are left out."""
+"""Numbered statements of each paper that can be checked, without illustrations."""
 
 KINDS = {"Lemmas": "Lemma", "Corollary": "Corollary", "Appendices": "Appendix"}
 
 
 def numbered(text):
-    """Statements by kind and number: "Lemmas 1 to 3 and A.1" are four."""
+    """Split statements by kind and number: "Lemmas 1 to 3 and A.1" are four statements."""
     found = set()
     kind = r"(Claim|Lemma|Theorem|Corollary|Algorithm|Table|Figure|Appendix|Appendice|Remark)s?"
     number = r"(?:[A-Z]\.)?\d+(?:\.\d+)?|[A-Z](?:\.\d+)?(?![a-z])"
@@ -48,7 +48,7 @@ def numbered(text):
 
 
 def rows():
-    """Section, statement, where, command, outcome of each row."""
+    """Return section, statement, location, command and outcome of each row."""
     section = ""
     for line in PAGE.read_text(encoding="utf-8").split("\n"):
         if line.startswith("### "):
@@ -71,7 +71,7 @@ def test_a_row_says_where_how_and_with_which_outcome(row):
     assert len(row) == 5
     assert all(row)
     command, outcome = row[3:]
-    assert re.match(r"agrees|differs: .{10}|not to be had", outcome), outcome
+    assert re.match(r"agrees|differs: .{10}|not available", outcome), outcome
     assert command == "none" or command.startswith("`")
     for path in re.findall(r"(?:tests|bench)/[\w/]+\.py", command):
         assert (ROOT / path).exists(), path
@@ -80,15 +80,15 @@ def test_a_row_says_where_how_and_with_which_outcome(row):
 
 
 def quick():
-    """Commands without a time, once each."""
+    """Return the distinct commands without a stated time."""
     found = [re.fullmatch("`([^`]+)`", row[3]) for row in ROWS]
     return list(dict.fromkeys(match.group(1) for match in found if match))
 
 
 @pytest.mark.slow
-@pytest.mark.long  # CI runs each of them where it stands
+@pytest.mark.long  # CI runs each test in its own file
 def test_the_tests_that_rows_name_pass():
-    """All in one process, in which nothing is loaded twice."""
+    """All tests in one process, so that nothing is loaded twice."""
     named = [shlex.split(command)[1:] for command in quick() if command.startswith("pytest ")]
     whole = sorted(
         {argument for arguments in named if "-k" not in arguments for argument in arguments}

@@ -1,4 +1,4 @@
-"""SpecHub: its theorems; a is the draft's likeliest token."""
+"""SpecHub: its theorems; a is the most likely draft token."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ SCHEMES = {
 
 @st.composite
 def pairs(draw):
-    """Target and draft, of which two tokens at least can be drafted."""
+    """Return a target, and a draft with at least two tokens in its support."""
     draft = draw(distributions(4))
     draft = (draft + 0.01) / (draft + 0.01).sum()
     return draw(targets(draft)), draft
@@ -36,7 +36,7 @@ def test_theorem_1_the_smaller_program_has_the_same_value(scheme, pair):
 @given(pairs())
 @settings(max_examples=60)
 def test_theorem_2_and_corollary_1(pair):
-    """The output is the target's, summed over all pairs, and the top token is never replaced."""
+    """Summed over all pairs, the output is the target; the top token is never replaced."""
     target, draft = pair
     problem = otlp.Problem(target, otlp.Hub(draft))
     plan = otlp.solve(problem, "hub").plan
@@ -54,7 +54,7 @@ def test_theorem_2_and_corollary_1(pair):
 @given(pairs())
 @settings(max_examples=200)
 def test_theorems_3_and_4(pair):
-    """Ahead of recursive rejection, and of the optimum for i.i.d. drafts, where q(a) is large."""
+    """Better than recursive rejection, and than the i.i.d. optimum if q(a) is large."""
     target, draft = pair
     hub = otlp.solve(otlp.Problem(target, otlp.Hub(draft)), "hub").acceptance
     iid = otlp.Problem(target, otlp.IID(draft, 2))

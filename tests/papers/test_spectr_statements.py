@@ -1,4 +1,4 @@
-"""SpecTr: its statements; the paper's p is the draft and its q the target."""
+"""SpecTr: its statements; p of the paper is the draft, and q the target."""
 
 from itertools import chain, combinations, pairwise
 
@@ -47,7 +47,7 @@ def test_every_scheme_is_bounded(data, size):
 @pytest.mark.parametrize("b", [0.1, 0.25, 0.75, 1.0])
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 def test_it_is_tight_for_the_papers_examples(b, k):
-    """Appendix B of the paper says so of its Bernoulli and uniform pairs."""
+    """Appendix B of the paper states this for its Bernoulli and uniform pairs."""
     problem = otlp.Problem([1 - b, b], otlp.IID([0.75, 0.25], k))
     assert least_bound(problem) == pytest.approx(otlp.optimal_acceptance(problem), abs=1e-12)
 
@@ -68,7 +68,7 @@ def test_what_is_no_subset_is_refused():
 @given(st.data(), st.integers(2, 5))
 @settings(max_examples=40)
 def test_lemma_1(data, size):
-    """More drafts are never worse, and in the limit everything that can be drafted is accepted."""
+    """More drafts are never worse; in the limit the whole support of the draft is accepted."""
     draft = data.draw(distributions(size))
     draft = np.where(draft > 0.01, draft, 0.0) / draft[draft > 0.01].sum()
     target = data.draw(targets(draft))
@@ -87,7 +87,7 @@ def beta(target, draft, rho):
 @given(st.data(), st.integers(2, 5), st.integers(2, 6))
 @settings(max_examples=60)
 def test_lemma_4_and_theorem_1(data, size, n):
-    """f falls, its root lies where the lemma says, and k-Seq with that rho takes 1 - 1/e of it."""
+    """f decreases, its root is where the lemma states, and k-Seq attains 1 - 1/e with this rho."""
     draft = data.draw(distributions(size))
     target = data.draw(targets(draft))
     if not 1e-6 < np.abs(target - draft).sum() / 2 < 1 - 1e-6:
@@ -107,6 +107,6 @@ def test_lemma_4_and_theorem_1(data, size, n):
         most = np.nanmax(np.where(target > 0.0, target / draft, np.nan))
     assert 1.0 <= rho <= min(n, most) + 1e-6
     assert solution.acceptance >= (1 - np.exp(-1)) * otlp.optimal_acceptance(problem) - 1e-9
-    # any larger rho is a valid plan, too
+    # any larger rho also gives a valid plan
     larger = KSeq(rho=min(rho * 1.5, float(n))).solve(problem)
     assert larger.guarantee >= otlp.Guarantee.LOSSLESS

@@ -1,4 +1,4 @@
-"""The commands that write files, and what a file of theirs looks like when it is whole."""
+"""Commands that write files, and a check that a written file is complete."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ OLD = b"what was there before"
 
 
 def arguments(command: str, folder: Path) -> list[str]:
-    """Words of the command line."""
+    """Return the arguments of the command line."""
     return [command, *(word.format(folder) for word in WRITING[command])]
 
 
 def outputs(command: str, folder: Path) -> list[Path]:
-    """Files that the command writes."""
+    """Return the files that the command writes."""
     words = WRITING[command]
     return [Path(word.format(folder)) for word in words if word.startswith("{}")]
 
 
 def check_whole(path: Path) -> None:
-    """Raise unless the file is what was there before, or all that a command writes."""
+    """Raise unless the file has its previous content or the complete output of a command."""
     content = path.read_bytes()
     if content == OLD:
         return

@@ -1,8 +1,8 @@
-"""Run a command again and again, and kill it each time one file operation later.
+"""Run a command repeatedly, and kill each run one file operation later than the run before.
 
 ``python -m tests.reliability.kill_at_every_step COMMAND FOLDER``.  After each kill every file in
-the folder must be whole.  The process is forked, so that it starts in no time; what it does to
-files under the folder is told by Python's own audit events, and the signal is SIGKILL.
+the folder must be complete.  The process is forked to save the start-up time.  File operations in
+the folder are counted with Python's audit events, and the signal is SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CHANGES = frozenset({"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.trunc
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 STRIDES = {"decode": 3, "cascade": 3}
-"""Commands that take long are killed at every third operation."""
+"""Slow commands are killed only at every third operation."""
 
 
 def kill_at(step: int, folder: Path) -> None:
-    """Kill this process before its file operation of that number."""
+    """Kill this process before file operation number `step`."""
     seen = 0
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -54,7 +54,7 @@ def run(words: list[str]) -> int:
 
 
 def main(command: str, folder: Path) -> None:
-    """Kill the command at its first file operation, its second, and so on until it ends."""
+    """Kill the command at its first file operation, its second, and so on, until a run ends."""
     import matplotlib.pyplot
 
     assert matplotlib.pyplot is not None
@@ -87,7 +87,7 @@ def main(command: str, folder: Path) -> None:
     for path in files:
         assert path.read_bytes() != OLD
     left = {entry.name for entry in folder.iterdir()} - {path.name for path in files}
-    # a process that is killed cannot tidy up, but its leftovers are hidden and named after the file
+    # A killed process leaves temporary files; their names are hidden or end in .parts.
     assert all(name.startswith(".") or name.endswith(".parts") for name in left), left
     print(f"{command}: killed {kills} times")
 

@@ -1,6 +1,6 @@
-"""Every public function is given every wrong thing in place of each argument, one at a time.
+"""Every public function is called with each wrong value for each argument, one at a time.
 
-It answers, or raises an error of the library; nothing else gets out.
+The call must return or raise an error of the library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from otlp.parallel.solve_many import Row
 from otlp.parallel.table import columns
 
 Calls = list[partial[Any]]
-"""Right calls; each argument by its name."""
+"""Valid calls, with arguments by name."""
 
 P, Q = [0.2, 0.3, 0.5], [0.5, 0.3, 0.2]
 BAD: list[Any] = [
@@ -43,13 +43,13 @@ BAD: list[Any] = [
     float("inf"),
 ]  # fmt: skip
 FUNCTIONS = frozenset({"choose", "kind", "rule", "transform"})
-"""Arguments that may be functions of the caller, whose errors are the caller's."""
+"""Arguments that may be functions of the caller, whose errors propagate."""
 
 NOT_THERE = ("captures.load", "generating.generate", "Statistics.read")
 """Calls whose file or model does not exist."""
 
 SECONDS = 20
-"""After which a call is taken to hang."""
+"""Seconds after which a call counts as hanging."""
 
 
 def numpy_calls() -> Calls:
@@ -97,7 +97,7 @@ def numpy_calls() -> Calls:
 
 
 CUTS = {"temperature": 2.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.5}
-"""What may be done to a row of a capture."""
+"""Operations on a row of a capture."""
 
 
 def capture_calls() -> Calls:
@@ -113,7 +113,7 @@ def capture_calls() -> Calls:
 
 
 def solver_calls() -> Calls:
-    """Every option of every solver."""
+    """Return calls with every option of every solver."""
     several = [otlp.Problem(P, kind(Q, 2)) for kind in (otlp.WithoutReplacement, otlp.IID)]
     return [
         partial(otlp.solve, problem=one, solver=name, **{option: value})
@@ -124,7 +124,7 @@ def solver_calls() -> Calls:
 
 
 def options(solver: str) -> dict[str, Any]:
-    """The options of a solver with their defaults."""
+    """Return the options of a solver with their defaults."""
     made = otlp.solvers.make_solver(solver)
     own = fields(made) if is_dataclass(made) else ()
     return {field.name: getattr(made, field.name) for field in own}
@@ -251,20 +251,20 @@ def design_calls() -> Calls:
 
 
 HOOKS = frozenset(
-    {"answer", "write", "divide", "system", "flow", "run"}  # of a solver, by `solve` and `prepare`
-    # of a plan, by its `sample` and `sample_many`
+    {"answer", "write", "divide", "system", "flow", "run"}  # for solvers: `solve` and `prepare`
+    # for plans: `sample` and `sample_many`
     | {"select", "select_many", "selection", "realised_selection_distribution"}
-    | {"best_subset"}  # of a scheme, by `subset_selection`
+    | {"best_subset"}  # for schemes: `subset_selection`
 )
-"""What a method writes for its base class, which calls it with what it has checked."""
+"""Methods called by the base class with checked arguments."""
 
 
 MANY = frozenset({"sample_many", "check_draft_tuples"})
-"""Methods that take a tuple a row."""
+"""Methods that accept one tuple per row."""
 
 
 def method_calls() -> Calls:
-    """Every public method of schemes, problems, plans, solvers and captures."""
+    """Return calls of every public method of schemes, problems, plans, solvers and captures."""
     rng = np.random.default_rng(0)
     iid = otlp.Problem(P, otlp.IID(Q, 2))
     problems = [
@@ -320,7 +320,7 @@ def name_of(call: partial[Any]) -> str:
 
 
 def wrong(calls: Calls) -> Iterator[tuple[str, partial[Any]]]:
-    """Each call with each argument replaced by each bad value."""
+    """Return each call with each argument replaced by each bad value."""
     for call in calls:
         for argument in call.keywords:
             for number, bad in enumerate(BAD):
@@ -362,7 +362,7 @@ def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_calls_are_right_before_they_are_wrong(room: Callable[[], Calls]) -> None:
-    """Or the sweep would test the same refusal again and again."""
+    """Otherwise all wrong calls would test the same refusal."""
     for call in room():
         if not name_of(call).endswith(NOT_THERE):
             call()

@@ -1,6 +1,6 @@
-"""Every kind of file that we read, with every damage: refused by name, or sound.
+"""Every kind of input file with every damage is refused by name or read correctly.
 
-What each field may hold is tested beside its reader.
+The tests of each reader cover the values of each field.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_journal(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """How one is written into a folder, and read again, and what is said of one that is none."""
+    """How to write and read a kind of file, and the error for an invalid file."""
 
     write: Callable[[Path], None]
     read: Callable[[Path], Any]
@@ -100,10 +100,12 @@ KINDS = {
     "top capture": captures(kept=3),
     "journal": Kind(write_journal, read_journal, JournalError, "mine.*name another file"),
     "tuned setting": json_of(
-        TUNED.to_json(), Tuned.read, "no setting of otlp lab tune|cannot read|must be a dict"
+        TUNED.to_json(), Tuned.read, "must be a setting of otlp lab tune|cannot read|must be a dict"
     ),
     "statistics": json_of(
-        STATISTICS.to_json(), Statistics.read, "no acceptance statistics|cannot read|must be a dict"
+        STATISTICS.to_json(),
+        Statistics.read,
+        "must be acceptance statistics|cannot read|must be a dict",
     ),
 }
 
@@ -133,7 +135,7 @@ def test_damaged_files_are_refused_or_sound(kind: Kind, damage: Damage, tmp_path
             refused += 1
             assert kind.error is InvalidInputError or "mine" in str(error)
         path.write_bytes(whole[path])
-    # zeros are sound texts and logits
+    # zeros are valid texts and logits
     assert refused > (2 if kind.error is JournalError else 55)
     kind.read(tmp_path)
 
@@ -227,7 +229,7 @@ READERS = {
         False,
     ),
 }
-"""How a file is written, how it is read, and whether a check sum tells what was changed."""
+"""Writer and reader of each kind of file, and whether a checksum detects changes."""
 
 
 def entries(folder: Path) -> list[Any]:
@@ -243,7 +245,7 @@ def one_byte(content: bytes, rng: np.random.Generator) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_two_thousand_damages(name: str, tmp_path: Path) -> None:
-    """Refused in a line, or read; with a check sum, what the sound file gives, or its beginning."""
+    """Refused in one line, or read; with a checksum, equal to the intact file or its beginning."""
     write, read, checked = READERS[name]
     write(tmp_path)
     sound = read(tmp_path)
@@ -280,7 +282,7 @@ def test_what_is_no_such_file_is_refused_and_left_alone(kind: Kind, tmp_path: Pa
     indirect=True,
 )  # fmt: skip
 def test_what_is_cut_anywhere_is_refused(kind: Kind, tmp_path: Path) -> None:
-    """Journals are the beginning of the work, wherever they are cut: test_journal.py."""
+    """Truncated journals are valid, as a prefix of the work: test_journal.py."""
     for path in files(tmp_path):
         whole = path.read_bytes()
         for length in range(0, len(whole.rstrip()), 1 + len(whole) // 300):

@@ -1,7 +1,8 @@
-"""Random problems of every scheme and solver against the oracle, which finds what is planted.
+"""Random problems for every scheme and solver against the oracle, which detects planted errors.
 
-Hypothesis draws them, and prints the smallest form of what fails.  `--hypothesis-profile=explore`
-draws new ones, as ``.ci/run`` does; `--hypothesis-profile=long`, 20,000 of each scheme.
+Hypothesis draws the problems and prints the smallest failing example.
+`--hypothesis-profile=explore` draws new problems, as in ``.ci/run``; `--hypothesis-profile=long`
+draws 20,000 for each scheme.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def test_what_is_true_of_every_batch(instance: Instance) -> None:
 
 
 class Tampered(otlp.Plan):
-    """A plan whose conditionals, samples or acceptance are another's."""
+    """A plan with wrong conditionals, samples or acceptance."""
 
     def __init__(self, plan: otlp.Plan, **changes: Callable[..., Any]) -> None:
         super().__init__(plan.problem)

@@ -1,4 +1,4 @@
-"""Ctrl-C, time limits and memory limits, each in a process of its own that is measured."""
+"""Ctrl-C, time limits and memory limits, each measured in a separate process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from tests.processes import ROOT, alive, children
 
 SLACK = 1.0
-"""Seconds: how late Ctrl-C may be answered and a time limit be kept."""
+"""Maximum delay of Ctrl-C and of time limits, in seconds."""
 
 TRIES = 6
-"""One of so many must be in time: other work may take the processor during some of them."""
+"""Number of attempts, of which one must be in time: other processes may use the processor."""
 
 PROBLEM = """
 import signal, sys, time
@@ -61,14 +61,14 @@ def start(code: str) -> subprocess.Popen[str]:
 
 @pytest.fixture(params=LONG)
 def long(request: pytest.FixtureRequest) -> tuple[str, int, int, dict[str, str]]:
-    """A long solve whose engine is there."""
+    """Return the parameters of a long solve; skip if its engine is not installed."""
     if LONG[request.param][-1] == GRAPH_TOOL:
         pytest.importorskip("graph_tool", reason="needs graph-tool: see docs/install.md")
     return LONG[request.param]
 
 
 def seconds_to_stop(solver: str, tokens: int, n: int, options: dict[str, str]) -> float:
-    """Seconds from Ctrl-C to the end of a process; no engine may be left."""
+    """Return the seconds from Ctrl-C to the end of a process; no engine may remain."""
     code = f"""
 warm({solver!r}, **{options})
 case = problem({tokens}, {n})
@@ -171,7 +171,7 @@ def test_a_time_limit_is_kept(
     "solver", [pytest.param("linear-program", marks=pytest.mark.long), "max-flow", "slackness"]
 )
 def test_a_memory_limit_is_kept(solver: str) -> None:
-    # The largest problem that the solver takes within the limit; its engine may be another process.
+    # The largest problem within the memory limit; the engine may be a separate process.
     limit = 600 * 1024**2
     code = f"""
 import os

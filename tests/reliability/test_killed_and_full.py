@@ -1,4 +1,4 @@
-"""No command leaves half a file: killed at every file operation, or with a disk that is full."""
+"""Commands leave no partial files if killed at any file operation or if the disk is full."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.reliability.commands import NEEDS_TORCH, OLD, WRITING, arguments, che
 
 QUICK = frozenset({"solve"})
 LONG = frozenset({"audit", "capture", "cascade", "decode"})
-"""What loads models: all commands write by `whole_file`, which the others show."""
+"""Commands that load models; all commands write with `whole_file`, which the others test."""
 
 
 def commands(long: frozenset[str]) -> list[Any]:
-    """All that write, those marked that take seconds or minutes."""
+    """Return all commands that write files, with slow commands marked."""
     slow = [() if name in QUICK else (pytest.mark.slow,) for name in WRITING]
     return [
         pytest.param(name, marks=(*marks, pytest.mark.long) if name in long else marks)
@@ -30,12 +30,12 @@ def commands(long: frozenset[str]) -> list[Any]:
 
 
 COMMANDS = commands(LONG)
-KILLED = commands(LONG | {"bench", "compare", "report"})  # once for each step that it is killed at
+KILLED = commands(LONG | {"bench", "compare", "report"})  # once per kill
 
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 KiB."""
+    """Mount a file system of 32 KiB."""
     folder = tmp_path / "full"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=32k,nr_inodes=32", "tmpfs", str(folder)]
@@ -48,7 +48,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def prepared(command: str, folder: Path, content: bytes = OLD) -> list[Path]:
-    """The files that a command writes, with what was there before."""
+    """Return the output files of a command, with previous content."""
     if command in NEEDS_TORCH:
         pytest.importorskip("torch")
         pytest.importorskip("transformers")
@@ -82,7 +82,7 @@ def test_a_command_killed_at_any_step_leaves_whole_files(command: str, tmp_path:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_may_not_write_on_leaves_the_old_files(command: str, tmp_path: Path) -> None:
     files = prepared(command, tmp_path)
-    # the system cuts every file off at 60 bytes, in the middle of what is written
+    # The system limits every file to 60 bytes, so that writes fail midway.
     result = run(command, tmp_path, limit=60)
     assert result.returncode == 2, result.stderr
     assert "written" in result.stderr or "write" in result.stderr or "used" in result.stderr

@@ -1,4 +1,4 @@
-"""Nothing grows, and read-only folders do; tests/test_arrows.py holds what an import loads."""
+"""No memory leaks, and read-only folders work; tests/test_arrows.py tests the imports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MORE = ("linear-program", "max-flow", "orderings", "global-resolution")
 )
 def test_two_thousand_solves_keep_no_memory(solver: str) -> None:
     grown = int(run_python("-c", LOOP, solver, 2000))
-    # A kilobyte a solve would be 2 MB; allocators keep a few pages of their own.
+    # A leak of 1 kB per solve would be 2 MB; allocators keep a few pages.
     assert grown < 1_000_000, f"{grown:,} bytes"
 
 

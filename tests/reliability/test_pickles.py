@@ -1,4 +1,4 @@
-"""Every public object survives a pickle and a copy, and says the same afterwards."""
+"""Every public object is equal after pickling and copying."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ RAISING: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n.endswith("Error")])
 def test_every_error_comes_back_from_a_worker(name: str) -> None:
-    """Dask carries errors with `__new__` and their attributes, once it is imported."""
+    """Once imported, Dask transfers errors with `__new__` and their attributes."""
     pytest.importorskip("distributed")
     error = getattr(errors, name)(*((3, 2) if name == "TooFewTokensError" else ("why",)))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -1,4 +1,4 @@
-"""Solving in threads, after a fork, in spawned processes."""
+"""Solving in threads, after a fork, and in spawned processes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_processes(method: str, solver: str) -> None:
 
 
 def many(seed: int) -> tuple[list[float], str]:
-    """Acceptances of problems for two workers, and what was warned of."""
+    """Return acceptances of problems with two workers, and the warnings."""
     problems = [problem(seed + row) for row in range(3)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -159,16 +159,16 @@ PLACES = {
 @pytest.mark.parametrize("work", [many, swept, captured])
 @pytest.mark.parametrize("place", PLACES)
 def test_workers_inside_workers(place: str, work: Callable[[int], Any]) -> None:
-    """The same numbers, with fewer processes where none may be started, which is said."""
+    """Equal numbers with fewer processes if none may be started, with a warning."""
     other = threading.Event()
     running = threading.Thread(target=other.wait)
-    running.start()  # a fork takes place beside threads
+    running.start()  # the process forks while threads are running
     try:
-        found, said = PLACES[place](work)
+        found, printed = PLACES[place](work)
     finally:
         other.set()
         running.join()
     wanted, _ = work(0)
     np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-12)
     alone = place != "a thread" and work is not captured
-    assert ("all tasks are done here" in said) == alone
+    assert ("all tasks are run in this process" in printed) == alone

@@ -1,8 +1,8 @@
-"""Block verification in vLLM's V1 runner: two functions of its rejection sampler are replaced.
+"""Block verification in vLLM's V1 runner, by replacing two functions of its rejection sampler.
 
-``OTLP_VLLM_RULE`` says by what: ``block`` (the default) verifies with
-`otlp.batched.verify_requests`; ``token`` leaves vLLM's own rule and only mends what breaks it on a
-CPU.
+The environment variable ``OTLP_VLLM_RULE`` selects the rule: ``block`` (the default) verifies with
+`otlp.batched.verify_requests`; ``token`` keeps vLLM's own rule and only fixes a function that is
+broken on a CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from importlib import metadata
 
 KNOWN = ("0.32.",)
-"""Beginnings of the versions of vLLM that this was run with."""
+"""Prefixes of the tested versions of vLLM."""
 
 PARAMETERS = (
     "draft_token_ids",
@@ -28,7 +28,7 @@ PARAMETERS = (
     "synthetic_conditional_rates",
     "use_fp64_gumbel",
 )
-"""Of the function that is replaced."""
+"""Parameters of the replaced function."""
 
 
 def register() -> None:
@@ -37,27 +37,27 @@ def register() -> None:
     Raises
     ------
     RuntimeError
-        If this vLLM's sampler is another one, or the rule is not known.
+        If the sampler of the installed vLLM differs, or the rule is unknown.
     """
-    # otlp itself is imported at the first call: vLLM walks over all loaded modules at start-up,
-    # and stumbles over objects of numba
+    # otlp is imported at the first call: at start-up vLLM inspects all loaded modules, and fails on
+    # objects of numba.
     from vllm.v1.sample import rejection_sampler as sampler
 
     from otlp_vllm import sampling
 
     rule = os.environ.get("OTLP_VLLM_RULE", "block")
     if rule not in ("block", "token"):
-        raise RuntimeError(f"OTLP_VLLM_RULE is {rule!r}: it must be block or token")
+        raise RuntimeError(f"OTLP_VLLM_RULE must be block or token, got {rule!r}")
     version = _version()
     found = tuple(inspect.signature(sampler.rejection_sample).parameters)
     if found != PARAMETERS:
         raise RuntimeError(
-            f"otlp-vllm does not know the rejection sampler of vLLM {version} (known: "
-            f"{', '.join(KNOWN)}): take the plug-in out, or set VLLM_PLUGINS without otlp"
+            f"otlp-vllm does not support the rejection sampler of vLLM {version} (supported: "
+            f"{', '.join(KNOWN)}): uninstall the plug-in, or set VLLM_PLUGINS without otlp"
         )
     if not version.startswith(KNOWN):
         warnings.warn(
-            f"otlp-vllm was not run with vLLM {version} (known: {', '.join(KNOWN)})", stacklevel=2
+            f"otlp-vllm is untested with vLLM {version} (tested: {', '.join(KNOWN)})", stacklevel=2
         )
     sampler.expand_batch_to_tokens = sampling.expand_batch_to_tokens
     if rule == "block":

@@ -1,4 +1,4 @@
-"""What replaces two functions of vLLM's V1 rejection sampler, with their arguments and results."""
+"""Replacements of two functions of vLLM's V1 rejection sampler, with the same signatures."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor
 def expand_batch_to_tokens(
     x: Tensor, cu_num_tokens: Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
 ) -> Tensor:
-    """Repeat a value of each request for each of its drafted tokens, replacing one value."""
+    """Repeat the value of each request for each of its drafted tokens, replacing one value."""
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     values = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
     return values.repeat_interleave(counts.long(), output_size=num_tokens)
 
 
 def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Block verification where vLLM would verify by token; synthetic modes stay vLLM's own."""
+    """Return block verification instead of vLLM's own function, except for synthetic modes."""
     parameters = inspect.signature(shipped)
-    asked = inspect.signature(verify_blocks).parameters
+    needed = inspect.signature(verify_blocks).parameters
 
     @wraps(shipped)
     def rejection_sample(*args: Any, **named: Any) -> Tensor:
@@ -31,7 +31,7 @@ def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
         call.apply_defaults()
         if call.arguments["synthetic_mode"]:
             return shipped(*args, **named)
-        return verify_blocks(**{name: call.arguments[name] for name in asked})
+        return verify_blocks(**{name: call.arguments[name] for name in needed})
 
     return rejection_sample
 
@@ -48,8 +48,8 @@ def verify_blocks(
 ) -> Tensor:
     """Verify each request's path as a block; shape (requests, max_spec_len + 1), padded with -1.
 
-    A greedy request is one whose target and draft are point masses.  Tokens that were drafted as
-    -1, and those after them, are left out of a path; the next token is drawn from the target.
+    Target and draft of a greedy request are point masses.  A path ends before a drafted token -1;
+    the next token is then drawn from the target.
     """
     from otlp import batched
 
@@ -71,14 +71,14 @@ def verify_blocks(
         draft = torch.where(greedy, points(draft_token_ids), draft_probs.double())
     rows = target.new_empty(drafted + requests, size)
     rows[torch.arange(drafted, device=device) + request] = target
-    # vLLM has drawn the token after a whole path
+    # vLLM has already drawn the token after a whole path.
     rows[ends + each] = points(bonus_token_ids.view(-1))
 
     drawn: dict[str, Any] = {"dtype": torch.float64, "device": device}
     numbers = torch.rand(requests, max_spec_len + 3, **drawn)
     for one, generator in sampling_metadata.generators.items():
         count = num_draft_tokens[one]
-        if count:  # as vLLM does: so a request's text does not depend on the others'
+        if count:  # like vLLM, so that a request's text does not depend on other requests
             own = torch.rand(count + 3, generator=generator, **drawn)
             numbers[one, : count + 2], numbers[one, -1] = own[:-1], own[-1]
     found = batched.verify_requests(

@@ -1,4 +1,4 @@
-"""Drafting: grow a tree of tokens from the draft model, level by level."""
+"""Drafting: grow a tree of tokens level by level from the draft model."""
 
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import Children, ShapeRule

@@ -1,4 +1,4 @@
-"""What every drafting answers: how long its paths are, how siblings are drawn, and a tree."""
+"""Base class of the drafting methods."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from otlp.drafts import DraftScheme
 
 
 class Drafting(ABC):
-    """Base class of the ways to draft a tree; subclasses are frozen dataclasses.
+    """Base class of methods that draft a tree; subclasses are frozen dataclasses.
 
-    A drafting is given the draft model alone: no shape can depend on the target.
+    A drafting sees only the draft model, so its shape cannot depend on the target.
 
     Examples
     --------
@@ -26,39 +26,39 @@ class Drafting(ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """Length L of the longest path that can be drafted."""
+        """Maximum path length L."""
 
     @property
     @abstractmethod
     def kind_name(self) -> str:
-        """How siblings are drawn, in a word."""
+        """Short name of the way siblings are drawn."""
 
     @property
     @abstractmethod
     def independent(self) -> bool:
-        """Whether siblings are certain or drawn independently, from the draft without those."""
+        """Whether siblings are certain, or drawn independently from q without the certain ones."""
 
     @property
     @abstractmethod
     def siblings(self) -> DraftScheme | None:
-        """Siblings as this drafting draws them, over few tokens; None if there are none.
+        """Example of the siblings of this drafting over a small vocabulary; None if there are none.
 
-        What an algorithm asks a solver about that would have to take them.
+        An algorithm uses the example to check whether a solver supports the siblings.
         """
 
     @property
     def paths(self) -> int:
-        """Number K of drafted paths if that is fixed, else 0."""
+        """Number K of drafted paths if K is fixed, else 0."""
         return 0
 
     @property
     def is_iid_paths(self) -> bool:
-        """Whether it drafts K i.i.d. paths, all of length L."""
+        """Whether the drafting is K i.i.d. paths, all of length L."""
         return False
 
     @abstractmethod
     def shortened(self, length: int) -> Drafting:
-        """Draft the same, but no path longer than this; nothing for 0."""
+        """Return the drafting with paths cut to this length; 0 drafts nothing."""
 
     @abstractmethod
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
@@ -69,7 +69,7 @@ class Drafting(ABC):
         model : Model
             The draft model, at the end of the context.
         chooser : Chooser
-            Takes the random decisions.
+            Source of the random decisions.
 
         Returns
         -------
@@ -77,5 +77,5 @@ class Drafting(ABC):
 
         Notes
         -----
-        One call of the model a level, with all nodes of that level in one batch.
+        One call of the model per level, with all nodes of that level in one batch.
         """

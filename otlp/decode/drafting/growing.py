@@ -1,4 +1,4 @@
-"""Growing a tree slot by slot, by a rule that sees a slot's own path in the draft model alone."""
+"""Growth of a draft tree by a rule that sees only a slot's own path in the draft model."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError
 
 MOST_SLOTS = 100_000
-"""Drafted tokens of a round, with the root: a target model takes far fewer."""
+"""Number of slots, including the root, at which a tree is refused; models accept far fewer."""
 
 State = TypeVar("State")
 
 
 def check_slots(slots: int) -> None:
-    """Refuse trees that no target model would take.
+    """Raise InvalidInputError if a tree is too large for any target model.
 
     Raises
     ------
     InvalidInputError
-        If there are `MOST_SLOTS` or more.
+        If there are `MOST_SLOTS` slots or more.
     """
     if slots >= MOST_SLOTS:
         raise InvalidInputError(
@@ -43,15 +43,15 @@ def check_slots(slots: int) -> None:
 
 @dataclass(frozen=True)
 class Children:
-    """What a slot asks for below it.
+    """Children to draft below a slot.
 
     Attributes
     ----------
     certain : tuple of int
-        Tokens that are drafted for certain, all different; the draft may give them probability 0.
+        Distinct tokens that are drafted deterministically; their draft probability may be 0.
     drawn : int
-        How many more are drawn i.i.d. from the draft's distribution without the certain ones;
-        none are if nothing is left there.
+        Number of further tokens drawn i.i.d. from the draft's distribution without the certain
+        tokens; none is drawn if no probability remains.
 
     Examples
     --------
@@ -65,11 +65,11 @@ class Children:
 
 
 class ShapeRule(ABC, Generic[State]):
-    """Decides how a tree goes on below each slot.
+    """Base class of rules that decide the children of each slot of a tree.
 
-    The state of a slot is a function of its own path: it is folded from the root down, and the
-    rule is given the draft's distributions and nothing else.  What other slots drew, and what the
-    target thinks, it cannot see.
+    The state of a slot is a function of its own path: it is computed from the root down, and the
+    rule receives only the draft's distributions.  The rule cannot see the draws of other slots or
+    the target.
 
     Examples
     --------
@@ -87,45 +87,45 @@ class ShapeRule(ABC, Generic[State]):
     """
 
     certain: ClassVar[bool] = False
-    """Whether it may ask for certain tokens."""
+    """Whether the rule may return certain tokens."""
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """Length L of the longest path."""
+        """Maximum path length L."""
 
     @abstractmethod
     def root(self) -> State | None:
-        """State of the root; None drafts nothing."""
+        """Return the state of the root; None drafts nothing."""
 
     @abstractmethod
     def children(self, state: State, q: FloatArray) -> Children:
-        """What to draft below a slot, given its state and the draft's distribution q there."""
+        """Return the children of a slot, given its state and the draft's distribution q there."""
 
     @abstractmethod
     def below(self, state: State, q: FloatArray, place: int, token: int) -> State | None:
-        """State of a child, or None if the path ends with it.
+        """Return the state of a child, or None if the path ends with the child.
 
         Parameters
         ----------
         state, q
-            The parent's, as in `children`.
+            State and distribution of the parent, as in `children`.
         place : int
-            The child's place among its siblings, the certain ones first.
+            Index of the child among its siblings; certain children come first.
         token : int
-            The child's token.
+            Token of the child.
         """
 
     def ends(self, state: State, q: FloatArray, place: int) -> bool:
-        """Whether `below` says that the path ends with a drawn child, whatever its token.
+        """Return whether `below` is None for a drawn child, whatever its token.
 
-        Such a child is worth one token at most.  No is always a right answer.
+        Such a child adds at most one token.  False is always a valid answer.
         """
         return False
 
 
 class Siblings(NamedTuple):
-    """The children of one slot: certain tokens, and so many draws from the rest."""
+    """Children of one slot: certain tokens, and the number of draws from the rest."""
 
     certain: IntArray
     rest: FloatArray
@@ -133,25 +133,26 @@ class Siblings(NamedTuple):
 
     @property
     def places(self) -> int:
-        """How many children there are."""
+        """Number of children."""
         return int(self.certain.size) + self.drawn
 
 
-def siblings_below(asked: Children, q: FloatArray) -> Siblings:
-    """How a slot's children are drawn from the draft's distribution q there.
+def siblings_below(children: Children, q: FloatArray) -> Siblings:
+    """Return the siblings below a slot with the draft's distribution q.
 
     Raises
     ------
     InvalidInputError
-        If the rule gives something else, tokens outside the vocabulary, or one of them twice.
+        If the rule did not return `Children`, or its certain tokens are outside the vocabulary or
+        repeated.
     """
-    is_a(asked, Children, "what the shape rule asks for")
-    certain = token_ids(asked.certain, "the certain tokens", q.size)
+    is_a(children, Children, "the result of the shape rule's children")
+    certain = token_ids(children.certain, "the certain tokens", q.size)
     if np.unique(certain).size < certain.size:
         raise InvalidInputError(
-            f"the shape rule asks for the certain tokens {asked.certain!r:.60}: name each once"
+            f"the certain tokens of the shape rule must be distinct, got {children.certain!r:.60}"
         )
-    drawn = whole_number(asked.drawn, "the number of drawn children", 0)
+    drawn = whole_number(children.drawn, "the number of drawn children", 0)
     rest = renormalise_without(q, certain) if drawn and certain.size else q
     return Siblings(certain, q, 0) if rest is None else Siblings(certain, rest, drawn)
 
@@ -171,18 +172,18 @@ def grow(
     chooser : Chooser
     rule : ShapeRule
     kind : str or callable
-        How the children of a node are drawn where none is certain; see `ShapedDrafting`.
+        Draft scheme of the children of a node where none is certain; see `ShapedDrafting`.
     roots : sequence of states, optional
-        Of the slots that the first node fills; by default one, with the rule's root.
+        States of the slots that the root node fills; by default one slot with the rule's root.
 
     Raises
     ------
     InvalidInputError
-        If the rule asks for what cannot be drafted, or for too much.
+        If the rule returns children that cannot be drafted, or too many slots.
     """
     tokens, parents = [-1], [-1]
     states = [rule.root()] if roots is None else list(roots)
-    homes, above = [0] * len(states), [-1] * len(states)
+    slot_nodes, slot_parents = [0] * len(states), [-1] * len(states)
     certain, last = [False] * len(states), [False] * len(states)
     slots: list[list[int]] = [list(range(len(states)))]
     schemes: dict[int, DraftScheme] = {}
@@ -194,29 +195,29 @@ def grow(
         found = model.distributions(so_far, np.array(inner))
         for node, q in zip(inner, found, strict=True):
             distributions[node] = q
-            asking = _asking(rule, {slot: states[slot] for slot in slots[node]}, q)
-            if not asking:
+            expanded = _expanded_slots(rule, {slot: states[slot] for slot in slots[node]}, q)
+            if not expanded:
                 continue
-            check_slots(len(states) + sum(siblings.places for _, siblings in asking))
-            scheme = schemes[node] = _together([siblings for _, siblings in asking], q, kind)
+            check_slots(len(states) + sum(siblings.places for _, siblings in expanded))
+            scheme = schemes[node] = _joint_scheme([siblings for _, siblings in expanded], q, kind)
             drawn = iter(_draw(scheme, q, chooser).tolist())
-            made: dict[int, int] = {}
+            node_of: dict[int, int] = {}
             order = []
-            for slot, siblings in asking:
+            for slot, siblings in expanded:
                 for place in range(siblings.places):
                     token = next(drawn, None)
-                    if token is None:  # fewer tokens than children, without replacement
+                    if token is None:  # Without replacement there may be too few tokens.
                         break
-                    if token not in made:
-                        made[token] = len(tokens)
+                    if token not in node_of:
+                        node_of[token] = len(tokens)
                         tokens.append(token)
                         parents.append(node)
                         slots.append([])
-                    order.append(made[token])
-                    slots[made[token]].append(len(states))
+                    order.append(node_of[token])
+                    slots[node_of[token]].append(len(states))
                     states.append(rule.below(states[slot], q, place, token))
-                    homes.append(made[token])
-                    above.append(slot)
+                    slot_nodes.append(node_of[token])
+                    slot_parents.append(slot)
                     certain.append(place < siblings.certain.size)
                     last.append(not certain[-1] and rule.ends(states[slot], q, place))
             draws[node] = np.array(order, dtype=np.int64)
@@ -227,14 +228,14 @@ def grow(
         schemes,
         distributions,
         draws,
-        Slots(np.array(homes), np.array(above), np.array(certain), np.array(last)),
+        Slots(np.array(slot_nodes), np.array(slot_parents), np.array(certain), np.array(last)),
     )
 
 
-def _asking(
+def _expanded_slots(
     rule: ShapeRule[Any], states: Mapping[int, Any], q: FloatArray
 ) -> list[tuple[int, Siblings]]:
-    """The slots of a node that have children, and how these are drawn."""
+    """Return the slots of a node that have children, and their siblings."""
     found = {
         slot: siblings_below(rule.children(state, q), q)
         for slot, state in states.items()
@@ -243,18 +244,18 @@ def _asking(
     return [(slot, siblings) for slot, siblings in found.items() if siblings.places]
 
 
-def _together(asked: Sequence[Siblings], q: FloatArray, kind: str | SchemeMaker) -> DraftScheme:
-    """The children of all slots that one node fills, as one scheme."""
-    if not any(siblings.certain.size for siblings in asked):
-        return make_siblings(kind, q, sum(siblings.drawn for siblings in asked))
-    schemes = [CertainAndDrawn(*siblings) for siblings in asked]
+def _joint_scheme(parts: Sequence[Siblings], q: FloatArray, kind: str | SchemeMaker) -> DraftScheme:
+    """Return one draft scheme for the children of all slots of a node."""
+    if not any(siblings.certain.size for siblings in parts):
+        return make_siblings(kind, q, sum(siblings.drawn for siblings in parts))
+    schemes = [CertainAndDrawn(*siblings) for siblings in parts]
     if len(schemes) == 1:
         return schemes[0]
     return Independent([draft for scheme in schemes for draft in scheme.independent_drafts])
 
 
 def _draw(scheme: DraftScheme, q: FloatArray, chooser: Chooser) -> IntArray:
-    """Draw one tuple of a scheme; all at once where the places do not differ."""
+    """Draw one tuple of a scheme, in one call where the draws are i.i.d."""
     if isinstance(scheme, IID):
         return chooser.draws(q, scheme.n)
     if isinstance(scheme, CertainAndDrawn):

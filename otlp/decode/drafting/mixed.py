@@ -1,4 +1,4 @@
-"""Mixed nodes: the draft's most likely tokens for certain, and more drawn from the rest."""
+"""Trees with mixed nodes: the draft's most likely tokens, and tokens drawn from the rest."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from otlp.errors import InvalidInputError
 
 
 def certain_tree(parents: Sequence[int]) -> RuledDrafting:
-    """Draft a given shape with the likeliest tokens of each node, its first child the likeliest.
+    """Draft a given shape with the most likely tokens of each node, the most likely first.
 
     Parameters
     ----------
     parents : sequence of int
-        The parent of each slot, as `tree_shape` takes it.
+        The parent of each slot, as in `tree_shape`.
 
     Raises
     ------
     InvalidInputError
-        If it is no tree, or has only a root.
+        If `parents` is not a tree, or has only a root.
 
     Examples
     --------
@@ -40,8 +40,8 @@ def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
     Parameters
     ----------
     branching : sequence of (int, int)
-        For each depth, how many children of a node are certain (the draft's most likely tokens)
-        and how many are drawn i.i.d. from the rest.
+        For each depth, the number of certain children of a node (the draft's most likely tokens)
+        and the number of children drawn i.i.d. from the rest.
 
     Raises
     ------
@@ -65,17 +65,17 @@ def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
         pairs = []
     if not pairs or any(len(pair) != 2 for pair in pairs):
         raise InvalidInputError(
-            f"branching is {branching!r:.60}: give for each depth a pair, how many children are "
-            "certain and how many are drawn"
+            "branching must be a pair (number of certain children, number of drawn children) for "
+            f"each depth, got {branching!r:.60}"
         )
     slots = level = 1
-    for depth, (sure, drawn) in enumerate(pairs, start=1):
-        whole_number(sure, f"the number of certain children at depth {depth}", 0)
+    for depth, (certain, drawn) in enumerate(pairs, start=1):
+        whole_number(certain, f"the number of certain children at depth {depth}", 0)
         whole_number(drawn, f"the number of drawn children at depth {depth}", 0)
-        whole_number(sure + drawn, f"the number of children at depth {depth}")
-        level *= sure + drawn
+        whole_number(certain + drawn, f"the number of children at depth {depth}")
+        level *= certain + drawn
         slots += level
         check_slots(slots)
-    # the state is the depth left
-    below = (((at,) * sure, (at,) * drawn) for at, (sure, drawn) in enumerate(reversed(pairs)))
+    # The state is the remaining depth.
+    below = (((i,) * certain, (i,) * drawn) for i, (certain, drawn) in enumerate(reversed(pairs)))
     return RuledDrafting(FixedShape((((), ()), *below)))

@@ -1,4 +1,4 @@
-"""The tree of the N prefixes that the draft finds most likely: nothing is drawn."""
+"""Deterministic tree of the N most likely prefixes under the draft model."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from otlp.numerics.top_tokens import top_tokens
 class TopTree(Drafting):
     """Draft the N prefixes of at most L tokens with the largest cumulative draft probability.
 
-    The dynamic tree of EAGLE-2 (Li et al. 2024, section 4): each level is grown from its most
-    likely nodes, and in the end the N most likely nodes of all are kept.  They are a tree, since a
-    prefix is at least as likely as what continues it; ties go to the shorter prefix.
+    This is the dynamic tree of EAGLE-2 (Li et al. 2024, section 4): each level is grown from its
+    most likely nodes, and finally the N most likely nodes of all levels are kept.  These nodes form
+    a tree, because a prefix is at least as likely as its continuations; ties go to the shorter
+    prefix.
 
     Parameters
     ----------
     nodes : int
-        N; with 0 nothing is drafted.
+        Number of prefixes N; 0 drafts nothing.
     most : int
-        L.
+        Maximum path length L.
     width : int or None
-        How many nodes of a level are expanded, each by so many tokens, as in EAGLE-2.  None
-        expands whatever may be among the N.
+        Number of nodes expanded per level and number of tokens per expanded node, as in EAGLE-2.
+        None expands every node that can be among the N.
     least : float
-        Prefixes that are less likely are left out, so that trees have fewer than N nodes where the
-        draft is unsure, and none at all where it knows nothing.
+        Minimum probability of a prefix.  Less likely prefixes are left out, so a tree has fewer
+        than N nodes, or none, where the draft is unsure.
 
     Raises
     ------
     InvalidInputError
-        If N is negative, L or the width less than 1, or the least probability outside of [0, 1].
+        If N is negative, L or the width is less than 1, or the least probability is outside [0, 1].
 
     Examples
     --------
@@ -74,31 +75,31 @@ class TopTree(Drafting):
 
     @property
     def length(self) -> int:
-        """Length L of the longest path that can be drafted."""
+        """Maximum path length L."""
         return min(self.nodes, self.most)
 
     @property
     def siblings(self) -> DraftScheme:
-        """Two certain tokens."""
+        """Example with two certain tokens."""
         return CertainAndDrawn([0, 1], np.full(3, 1.0 / 3.0), 0)
 
     def shortened(self, length: int) -> TopTree:
-        """The same number of nodes, none deeper; nothing for 0."""
+        """Return the drafting with paths cut to this length; 0 drafts nothing."""
         if not length:
             return replace(self, nodes=0)
         return replace(self, most=min(length, self.most))
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
-        """Grow level by level, then keep the most likely; see `Drafting.draft`."""
-        tokens, parents, worth = [-1], [-1], [1.0]
+        """Grow level by level, then keep the most likely nodes; see `Drafting.draft`."""
+        tokens, parents, probs = [-1], [-1], [1.0]
         width = self.nodes if self.width is None else min(self.width, self.nodes)
         distributions: dict[int, FloatArray] = {}
         level = [0] if self.nodes else []
         for _ in range(self.length):
-            # a node outside the N most likely ones so far will not be among them later
-            keep = set(self._most_likely(np.array(worth)).tolist())
+            # A node outside the N most likely nodes so far cannot be among them later.
+            keep = set(self._most_likely(np.array(probs)).tolist())
             level = [node for node in level if node in keep or node == 0]
-            level = sorted(level, key=lambda node: -worth[node])[:width]
+            level = sorted(level, key=lambda node: -probs[node])[:width]
             if not level:
                 break
             so_far = TokenTree(np.array(tokens), np.array(parents))
@@ -109,19 +110,19 @@ class TopTree(Drafting):
                 top = top_tokens(q, width)
                 tokens += top.tolist()
                 parents += [node] * top.size
-                worth += (worth[node] * q[top]).tolist()
+                probs += (probs[node] * q[top]).tolist()
             level = list(range(start, len(tokens)))
-        return self._tree(np.array(tokens), np.array(parents), np.array(worth), distributions)
+        return self._tree(np.array(tokens), np.array(parents), np.array(probs), distributions)
 
     def _tree(
         self,
         tokens: IntArray,
         parents: IntArray,
-        worth: FloatArray,
+        probabilities: FloatArray,
         distributions: dict[int, FloatArray],
     ) -> DraftTree:
-        """The tree of the nodes that are kept."""
-        kept = np.append(0, self._most_likely(worth))
+        """Build the tree of the kept nodes."""
+        kept = np.append(0, self._most_likely(probabilities))
         numbers = np.full(tokens.size, -1)
         numbers[kept] = np.arange(kept.size)
         tokens, above = tokens[kept], np.where(kept > 0, numbers[parents[kept]], -1)
@@ -136,15 +137,15 @@ class TopTree(Drafting):
         slots = Slots(np.arange(kept.size), above, certain, np.zeros(kept.size, dtype=bool))
         return DraftTree(tokens, above, schemes, found, draws, slots)
 
-    def _most_likely(self, worth: FloatArray) -> IntArray:
-        """The nodes that are kept of these, in their own order; ties go to the first."""
-        order = 1 + np.argsort(-worth[1:], kind="stable")
+    def _most_likely(self, probabilities: FloatArray) -> IntArray:
+        """Return the nodes to keep, in their original order; ties go to the first node."""
+        order = 1 + np.argsort(-probabilities[1:], kind="stable")
         best = np.sort(order[: self.nodes])
-        return best[worth[best] >= self.least]
+        return best[probabilities[best] >= self.least]
 
 
 def top_tree(nodes: int, length: int, width: int | None = None, least: float = 0.0) -> TopTree:
-    """Draft a deterministic tree of N nodes, the draft's most likely prefixes; see `TopTree`.
+    """Draft the deterministic tree of the draft's N most likely prefixes; see `TopTree`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Drafting trees whose shape follows the draft: a rule decides, slot by slot, how to go on."""
+"""Drafting of trees whose shape depends on the draft: a rule decides the children of each slot."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from otlp.drafts.certain_and_drawn import CertainAndDrawn
 
 @dataclass(frozen=True)
 class RuledDrafting(Drafting):
-    """A shape rule, with children that are certain or drawn i.i.d. from the rest.
+    """Drafting by a shape rule, with children that are certain or drawn i.i.d. from the rest.
 
     Parameters
     ----------
     rule : ShapeRule
-        Sees the draft's distributions along a slot's own path, and nothing else.
+        Rule for the children of a slot.  The rule sees only the draft's distributions along the
+        slot's own path.
 
     Raises
     ------
     InvalidInputError
-        If `rule` is no `ShapeRule`.
+        If `rule` is not a `ShapeRule`.
 
     Examples
     --------
@@ -42,7 +43,7 @@ class RuledDrafting(Drafting):
 
     rule: ShapeRule[Any]
     kind: ClassVar[str] = "iid"
-    """How children are drawn, none of them certain."""
+    """Draft scheme of children where none is certain."""
     independent: ClassVar[bool] = True
     """Siblings are certain, or i.i.d. from the rest."""
 
@@ -51,64 +52,67 @@ class RuledDrafting(Drafting):
 
     @property
     def length(self) -> int:
-        """Length L of the longest path that can be drafted."""
+        """Maximum path length L."""
         return self.rule.length
 
     @property
     def kind_name(self) -> str:
-        """The rule's name."""
+        """Class name of the rule."""
         return type(self.rule).__name__
 
     @property
     def siblings(self) -> DraftScheme:
-        """Two children: a certain one, if the rule may ask for that, and a drawn one."""
+        """Example with two children: one certain and one drawn, or two drawn i.i.d.
+
+        The example has a certain child if the rule may return certain tokens.
+        """
         if self.rule.certain:
             return CertainAndDrawn([0], np.array([0.0, 0.5, 0.5]), 1)
         return IID(np.full(3, 1.0 / 3.0), 2)
 
     def shortened(self, length: int) -> RuledDrafting:
-        """The rule's answers down to a depth."""
+        """Return the drafting with the rule cut at a depth."""
         return self if length >= self.length else replace(self, rule=Shortened(self.rule, length))
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
-        """Let the rule decide below every slot; see `Drafting.draft`."""
+        """Grow a tree by the rule; see `Drafting.draft`."""
         return grow(model, chooser, self.rule)
 
 
 @dataclass(frozen=True)
 class Shortened(ShapeRule[tuple[int, Any]]):
-    """Another rule down to a depth; the state is the depth left, and the other's."""
+    """Shape rule cut at a depth; the state is the remaining depth and the state of `rule`."""
 
     rule: ShapeRule[Any]
     most: int
 
     @property
     def certain(self) -> bool:  # type: ignore[override]
-        """As the other."""
+        """Whether `rule` may return certain tokens."""
         return self.rule.certain
 
     @property
     def length(self) -> int:
-        """Length of the longest path."""
+        """Maximum path length."""
         return self.most
 
     def root(self) -> tuple[int, Any] | None:
-        """The other's, with the whole depth left."""
+        """Return the root state of `rule` with the full depth remaining."""
         return self._state(self.most, self.rule.root())
 
     def children(self, state: tuple[int, Any], q: FloatArray) -> Children:
-        """As the other."""
+        """Return the children of `rule`."""
         return self.rule.children(state[1], q)
 
     def below(
         self, state: tuple[int, Any], q: FloatArray, place: int, token: int
     ) -> tuple[int, Any] | None:
-        """The other's, one depth less left."""
+        """Return the state of `rule` with the remaining depth reduced by one."""
         return self._state(state[0] - 1, self.rule.below(state[1], q, place, token))
 
     def ends(self, state: tuple[int, Any], q: FloatArray, place: int) -> bool:
-        """At the last depth, and where the other ends."""
+        """Return whether this is the last depth or `rule` ends here."""
         return state[0] == 1 or self.rule.ends(state[1], q, place)
 
-    def _state(self, left: int, state: Any) -> tuple[int, Any] | None:
-        return (left, state) if left and state is not None else None
+    def _state(self, remaining: int, state: Any) -> tuple[int, Any] | None:
+        return (remaining, state) if remaining and state is not None else None

@@ -1,4 +1,4 @@
-"""Drafting trees of a fixed shape."""
+"""Drafting of trees with a fixed shape."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class ShapedDrafting(Drafting):
-    """A fixed shape and a way of drawing children.
+    """Drafting with a fixed shape and a draft scheme for siblings.
 
-    Each slot of the shape is filled with one drawn token.  I.i.d. draws may fill two sibling
-    slots with the same token: the slots then become one node, which has the children of both.
+    Each slot of the shape is filled with one drawn token.  I.i.d. draws may fill two sibling slots
+    with the same token; the slots then become one node, which has the children of both.
 
     Parameters
     ----------
     shape : tuple of int
-        The parent of each slot; slot 0 is the root, with -1, and parents stand before their
+        The parent of each slot; slot 0 is the root, with parent -1, and parents precede their
         children.  Siblings are drawn in the order of their slots.
     kind : str or callable
-        How the n children of a node are drawn: the name of a draft scheme (`otlp.drafts.by_name`),
-        or a function from a distribution and n to a `DraftScheme`.  Where the distribution has
-        fewer than n tokens to draw without replacement, there are fewer children.
+        Draft scheme of the n children of a node: a name (`otlp.drafts.by_name`), or a function
+        from a distribution and n to a `DraftScheme`.  If the distribution has fewer than n tokens
+        to draw without replacement, there are fewer children.
 
     Raises
     ------
     InvalidInputError
-        If the shape is no tree, or the scheme cannot draft the children of a node.
+        If the shape is not a tree, or the scheme cannot draft the children of a node.
 
     Examples
     --------
@@ -60,8 +60,8 @@ class ShapedDrafting(Drafting):
         rest = list(enumerate(self.shape))[1:]
         if not self.shape or self.shape[0] != -1 or any(not 0 <= p < s for s, p in rest):
             raise InvalidInputError(
-                f"the tree shape {self.shape[:8]}... must begin with -1 for the root and then "
-                "name for each slot a parent that stands before it"
+                f"the tree shape {self.shape[:8]}... must begin with -1 for the root, followed by "
+                "the parent of each slot; a parent must precede its children"
             )
         for n in {len(below) for below in self.children if below}:
             make_scheme(self.kind, np.full(n + 1, 1.0 / (n + 1)), n)
@@ -78,7 +78,7 @@ class ShapedDrafting(Drafting):
 
     @property
     def siblings(self) -> DraftScheme | None:
-        """The most siblings of the shape, over one token more; None if there are none."""
+        """Largest group of siblings in the shape, over one more token; None if there are none."""
         most = max(map(len, self.children))
         return make_scheme(self.kind, np.full(most + 1, 1.0 / (most + 1)), most) if most else None
 
@@ -89,22 +89,22 @@ class ShapedDrafting(Drafting):
 
     @property
     def paths(self) -> int:
-        """Number K of drafted paths, the leaves of the shape; 0 if nothing is drafted."""
+        """Number K of drafted paths (leaves of the shape); 0 if nothing is drafted."""
         return sum(not below for below in self.children) if len(self.shape) > 1 else 0
 
     @property
     def length(self) -> int:
-        """Length L of the longest drafted path."""
+        """Maximum path length L."""
         return max(self.depths)
 
     @cached_property
     def depths(self) -> list[int]:
-        """Tokens from the root to each slot."""
+        """Number of tokens from the root to each slot."""
         return depths_of(self.shape)
 
     @property
     def is_iid_paths(self) -> bool:
-        """Whether it drafts K i.i.d. paths, all of length L."""
+        """Whether the drafting is K i.i.d. paths, all of length L."""
         below = self.children
         chains = all(len(slots) <= 1 for slots in below[1:])
         even = len(below[0]) * self.length == len(self.shape) - 1
@@ -112,14 +112,14 @@ class ShapedDrafting(Drafting):
 
     @cached_property
     def rule(self) -> ShapeRule[int]:
-        """The shape as a rule."""
+        """Shape rule of the shape."""
         return fixed_shape([((), below) for below in self.children])
 
     def shortened(self, length: int) -> ShapedDrafting:
-        """The slots of the first `length` depths."""
+        """Return the drafting with the slots of the first `length` depths."""
         kept = [slot for slot, depth in enumerate(self.depths) if depth <= length]
-        number = {slot: at for at, slot in enumerate(kept)}
-        return replace(self, shape=tuple(number.get(self.shape[slot], -1) for slot in kept))
+        new_index = {slot: index for index, slot in enumerate(kept)}
+        return replace(self, shape=tuple(new_index.get(self.shape[slot], -1) for slot in kept))
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Fill every slot; see `Drafting.draft`."""
@@ -156,17 +156,17 @@ def iid_paths(paths: int, length: int) -> ShapedDrafting:
 
 
 def delayed_paths(trunk: int, paths: int, length: int) -> ShapedDrafting:
-    """Draft one path of some tokens, and K i.i.d. paths of length L below its end.
+    """Draft one path (the trunk), and K i.i.d. paths of length L below its end.
 
     Source: Thomas, Kitanovski, Goldblum and Pal 2026, delayed tree expansion (arXiv:2602.16994):
-    draft and target agree less further down, so that is where other paths are worth most.
+    draft and target agree less at greater depths, where additional paths help most.
 
     Parameters
     ----------
     trunk : int
-        Tokens of the one path; 0 drafts `iid_paths`.
+        Number of tokens of the trunk; 0 drafts `iid_paths`.
     paths, length : int
-        K and L.
+        Number of paths K and their length L.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def prefix_tree(branching: Sequence[int]) -> ShapedDrafting:
     Parameters
     ----------
     branching : sequence of int
-        k_1, ..., k_L.
+        Numbers of children k_1, ..., k_L.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def without_replacement(branching: Sequence[int]) -> ShapedDrafting:
 
 
 def hub_pairs(length: int) -> ShapedDrafting:
-    """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4).
+    """Draft SpecHub pairs on a full binary tree of depth L (SpecHub, section 4).
 
     Examples
     --------
@@ -236,20 +236,20 @@ def hub_pairs(length: int) -> ShapedDrafting:
 def tree_shape(
     parents: Sequence[int], kind: str | SchemeMaker = "without-replacement"
 ) -> ShapedDrafting:
-    """Draft a given tree shape, such as one that Sequoia optimised.
+    """Draft a given tree shape, such as a shape optimised by Sequoia.
 
     Parameters
     ----------
     parents : sequence of int
-        The parent of each slot; slot 0 is the root, with -1.
+        The parent of each slot; slot 0 is the root, with parent -1.
     kind : str or callable
-        How siblings are drawn, see `ShapedDrafting`; ``"hub"`` needs exactly two children at each
-        inner slot.
+        Draft scheme of siblings, see `ShapedDrafting`; ``"hub"`` requires exactly two children at
+        each inner slot.
 
     Raises
     ------
     InvalidInputError
-        If it is no tree, has only a root, or does not suit the kind.
+        If `parents` is not a tree, has only a root, or does not suit the kind.
 
     Examples
     --------
@@ -264,7 +264,7 @@ def tree_shape(
 
 
 def no_draft() -> ShapedDrafting:
-    """Draft nothing: what the autoregressive baseline runs on.
+    """Draft nothing; used by the autoregressive baseline.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def no_draft() -> ShapedDrafting:
     >>> draft.start(())
     >>> drafting = decode.no_draft()
     >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
-    >>> tree.tokens.tolist()                # the root alone
+    >>> tree.tokens.tolist()                # only the root
     [-1]
     """
     return ShapedDrafting((-1,))
@@ -286,7 +286,7 @@ def _whole_numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
     except TypeError:
         numbers = (None,)  # type: ignore[assignment]
     if not all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers):
-        raise InvalidInputError(f"{what} is {values!r}: it must be a list of whole numbers")
+        raise InvalidInputError(f"{what} must be a list of whole numbers, got {values!r}")
     return tuple(map(int, numbers))
 
 

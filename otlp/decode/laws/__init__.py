@@ -1,1 +1,1 @@
-"""Exact laws of rounds of decoding, and the bound on what any verification can reach."""
+"""Exact distributions of decoding rounds, and an upper bound on block efficiency."""

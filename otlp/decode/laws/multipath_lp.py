@@ -1,4 +1,4 @@
-"""The multi-path linear program: what the best of all valid K-path algorithms reaches."""
+"""Multi-path linear program: optimal block efficiency over all valid K-path algorithms."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from otlp.distribution import FloatArray, Mask
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
 
 PREFIX_LIMIT = 20_000
-"""Prefixes that the linear program may have."""
+"""Maximum number of prefixes of the linear program."""
 VIOLATION = 1e-5
-"""By how much an antichain may break its bound; the optimum is then that little too large."""
+"""Tolerated violation of an antichain's bound; the optimum may be too large by this amount."""
 ROUNDS = 100
-"""Most linear programs to solve."""
+"""Maximum number of linear programs to solve."""
 
 
 def multipath_optimum(draft: TabularModel, target: TabularModel, paths: int, length: int) -> float:
-    """Optimum of the multi-path LP: what the best of all valid K-path algorithms reaches.
+    """Compute the optimum of the multi-path LP: the best block efficiency with K i.i.d. paths.
 
     Maximise 1 + sum of A(x) over the prefixes x of 1 to L tokens, where A(x) is the probability
     that x is accepted, subject to A(xy) <= A(x) p(y | x), A(empty) = 1, and, for each antichain S
@@ -31,15 +31,15 @@ def multipath_optimum(draft: TabularModel, target: TabularModel, paths: int, len
     Parameters
     ----------
     draft, target : TabularModel
-        With tables for at least L tokens.
+        Models with tables for at least L tokens.
     paths, length : int
-        K and L, at least 1.
+        Number of paths K and their length L, at least 1.
 
     Returns
     -------
     float
-        Upper bound on the block efficiency of every valid algorithm with K i.i.d. paths, and
-        reached by one.
+        Tight upper bound on the block efficiency of valid algorithms with K i.i.d. paths: one
+        algorithm attains it.
 
     Raises
     ------
@@ -52,12 +52,12 @@ def multipath_optimum(draft: TabularModel, target: TabularModel, paths: int, len
 
     Notes
     -----
-    Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 4.3.  Antichains are too many to
-    list.  The bound c(Q(S)) is concave in Q(S), so the constraints of all antichains say that for
-    each slope s the maximum of A(S) - s Q(S) is at most the maximum of c(m) - s m over m.  The
-    former is a dynamic programme on the tree, hence a few linear rows for each prefix.  Slopes are
-    added where the solution breaks an antichain's bound by more than `VIOLATION`, until none is
-    left; HiGHS solves the linear programs.
+    Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 4.3.  There are too many
+    antichains to enumerate.  The bound c(Q(S)) is concave in Q(S), so the constraints of all
+    antichains are equivalent to: for each slope s, the maximum of A(S) - s Q(S) is at most the
+    maximum of c(m) - s m over m.  The first maximum is a dynamic program on the tree, which needs a
+    few linear rows per prefix.  Slopes are added where the solution violates an antichain's bound
+    by more than `VIOLATION`, until there is no violation; HiGHS solves the linear programs.
 
     Examples
     --------
@@ -78,13 +78,13 @@ def multipath_optimum(draft: TabularModel, target: TabularModel, paths: int, len
         if slope is None:
             return 1.0 + float(found.sum())
         slopes.append(slope)
-    raise OTLPError(f"the multi-path LP is not settled after {ROUNDS} rounds")
+    raise OTLPError(f"the multi-path LP did not converge in {ROUNDS} rounds")
 
 
 def _worst_slope(
     accepted: list[FloatArray], q: list[FloatArray], size: int, paths: int
 ) -> float | None:
-    """Slope of the bound at the antichain that breaks it most; None if none does."""
+    """Return the slope of the bound at the antichain with the largest violation; None if none."""
     worst, slope = VIOLATION, None
     for value, mass in _extreme_antichains(accepted, q, size, float(paths)):
         rest = max(0.0, 1.0 - mass)
@@ -97,9 +97,9 @@ def _worst_slope(
 def _solve(
     target: TabularModel, q: FloatArray, paths: int, length: int, slopes: list[float]
 ) -> FloatArray:
-    """Accepted masses that are best under the antichain bounds at these slopes."""
+    """Return the optimal accepted masses under the antichain bounds at the given slopes."""
     size, count = target.vocab_size, q.size
-    # prefixes stand level by level, so the children of the first stand behind the single tokens
+    # Prefixes are ordered by level, so the children of the first token follow the single tokens.
     children = np.arange(size, count)
     parents = children // size - 1
     p = np.concatenate([table.reshape(-1) for table in target.tables[:length]])
@@ -137,7 +137,7 @@ def _solve(
 
 
 def _conjugate(slope: float, paths: int) -> float:
-    """Maximum of 1 - (1 - m)^K - slope m over m in [0, 1]."""
+    """Return the maximum of 1 - (1 - m)^K - slope m over m in [0, 1]."""
     if paths == 1:
         return max(0.0, 1.0 - slope)
     rest = float((slope / paths) ** (1.0 / (paths - 1)))
@@ -152,11 +152,11 @@ def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -
     is_a(target, TabularModel, "target")
     check_pair(draft, target)
     if whole_number(paths, "paths") > MOST_PATHS:
-        raise InvalidInputError(f"paths is {paths!r}: it must be at most {MOST_PATHS:,}")
+        raise InvalidInputError(f"paths must be at most {MOST_PATHS:,}, got {paths!r}")
     whole_number(length, "length")
     covered = min(draft.length, target.length)
     if length > covered:
-        raise InvalidInputError(f"length is {length}: the models' tables cover {covered} tokens")
+        raise InvalidInputError(f"length must be at most the tables' {covered}, got {length}")
     count = sum(float(draft.vocab_size) ** t for t in range(1, length + 1))
     if count > PREFIX_LIMIT:
         raise SizeLimitError(
@@ -168,7 +168,7 @@ def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -
 def _best_antichain(
     accepted: list[FloatArray], q: list[FloatArray], size: int, slope: float
 ) -> list[Mask]:
-    """Antichain that maximises A(S) - slope Q(S), by dynamic programming from the leaves up."""
+    """Return the antichain that maximises A(S) - slope Q(S), by dynamic programming."""
     own = [a - slope * b for a, b in zip(accepted, q, strict=True)]
     below = [np.zeros_like(level) for level in own]
     for t in range(len(own) - 2, -1, -1):
@@ -177,9 +177,9 @@ def _best_antichain(
     chosen: list[Mask] = []
     free = np.ones(size, dtype=bool)
     for t in range(len(own)):
-        here = free & (own[t] > 0.0) & (own[t] >= below[t])
-        chosen.append(here)
-        free = np.repeat(free & ~here, size)
+        selected = free & (own[t] > 0.0) & (own[t] >= below[t])
+        chosen.append(selected)
+        free = np.repeat(free & ~selected, size)
     return chosen
 
 
@@ -188,8 +188,8 @@ def _extreme_antichains(
 ) -> Iterator[tuple[float, float]]:
     """Yield A(S) and Q(S) of the S that maximise A(S) - s Q(S), for all slopes s in [0, steepest].
 
-    The maximum is convex and piecewise linear in s: two neighbouring pieces meet where the
-    maximum is on their lines, else a third lies between.
+    The maximum is convex and piecewise linear in s.  Two pieces are adjacent if the maximum at the
+    intersection of their lines lies on these lines; otherwise another piece lies between them.
     """
 
     def solve(slope: float) -> tuple[float, float]:

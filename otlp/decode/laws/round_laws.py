@@ -1,4 +1,4 @@
-"""The exact law of a round on tabular models, by enumeration: validity and block efficiency."""
+"""Exact distribution of a round on tabular models, by enumeration: validity, block efficiency."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True, eq=False)
 class RoundLaw:
-    """What a round does on average over drafts and decisions.
+    """Exact distributions of a round over all drafts and decisions.
 
     Attributes
     ----------
     tokens : ndarray, shape (V, ..., V), L + 1 axes
-        Law of the next L + 1 tokens: those of the round, then tokens sampled from the target.
+        Distribution of the next L + 1 tokens: the tokens of the round, then target samples.
     lengths : ndarray, shape (L + 1,)
-        Law of the number of accepted tokens.
+        Distribution of the number of accepted tokens.
     """
 
     tokens: FloatArray
@@ -35,19 +35,19 @@ class RoundLaw:
 
     @property
     def block_efficiency(self) -> float:
-        """Mean number of tokens a round: accepted ones and the correction."""
+        """Mean number of tokens per round: accepted tokens and the correction token."""
         return 1.0 + float(self.lengths @ np.arange(self.lengths.size))
 
 
 class Tally:
-    """Adds up the law of a round, outcome by outcome.
+    """Accumulator of the distribution of a round over its outcomes.
 
     Parameters
     ----------
     target : TabularModel
-        With tables for at least `length` + 1 tokens.
+        Target with tables for at least `length` + 1 tokens.
     length : int
-        Length L of the longest drafted path.
+        Maximum path length L.
     """
 
     def __init__(self, target: TabularModel, length: int) -> None:
@@ -55,9 +55,9 @@ class Tally:
         self.law = RoundLaw(np.zeros_like(self._joint), np.zeros(length + 1))
 
     def add(self, accepted: Sequence[int], mass: float, correction: FloatArray) -> None:
-        """Add an outcome: accepted tokens, and the law of the correction times its mass."""
+        """Add an outcome: accepted tokens, its mass, and the distribution of the correction."""
         self.law.lengths[len(accepted)] += mass * float(correction.sum())
-        # the correction, then what the target adds, by its law after each correction
+        # The correction is followed by target tokens, conditional on the correction.
         rest = self._joint[tuple(accepted)]
         shape = (-1,) + (1,) * (rest.ndim - 1)
         total = rest.reshape(rest.shape[0], -1).sum(axis=1).reshape(shape)
@@ -66,15 +66,15 @@ class Tally:
 
 
 def draft_trees(draft: TabularModel, drafting: Drafting) -> Iterator[tuple[DraftTree, float]]:
-    """All draft trees that a drafting can make, with probabilities."""
+    """Yield all draft trees of a drafting with their probabilities."""
     draft.start(np.empty(0, dtype=np.int64))
     return enumerate_choices(lambda chooser: drafting.draft(draft, chooser))
 
 
-def aimed_model(
+def transformed_model(
     draft: TabularModel, target: TabularModel, transform: Transform | None
 ) -> TabularModel:
-    """The model that a cascade decodes from, as one tabular model; the target without one."""
+    """Return the tabular model that a cascade decodes from; the target if there is no transform."""
     if transform is None:
         return target
     tables = []
@@ -87,7 +87,7 @@ def aimed_model(
 
 
 def check_tabular(draft: TabularModel, target: TabularModel, drafting: Drafting) -> None:
-    """Refuse models that are not written out as tables, or not for L + 1 tokens."""
+    """Raise InvalidInputError if the models are not tabular or cover fewer than L + 1 tokens."""
     is_a(draft, TabularModel, "draft")
     is_a(target, TabularModel, "target")
     is_a(drafting, Drafting, "drafting")
@@ -106,16 +106,16 @@ def round_law(
     verification: Verification,
     transform: Transform | None = None,
 ) -> RoundLaw:
-    """Enumerate a round.
+    """Compute the exact distribution of a round by enumeration.
 
     Parameters
     ----------
     draft, target : TabularModel
-        With tables for at least L + 1 tokens.
+        Models with tables for at least L + 1 tokens.
     drafting : Drafting
     verification : Verification
     transform : callable, optional
-        A cascade's transform; the law is then to be compared with `aimed_model`'s.
+        Transform of a cascade; compare the result with the distribution of `transformed_model`.
 
     Returns
     -------
@@ -124,15 +124,15 @@ def round_law(
     Raises
     ------
     InvalidInputError, UnsupportedProblemError
-        If the tables end too early, or see `check_round`.
+        If the tables are too short, or for the reasons of `check_round`.
 
     Notes
     -----
-    One verification for each draft tree and each sequence of decisions: V^(K L) and more.
+    One verification per draft tree and sequence of decisions: V^(K L) or more.
     """
     check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
-    tally = Tally(aimed_model(draft, target, transform), drafting.length)
+    tally = Tally(transformed_model(draft, target, transform), drafting.length)
     target.start(np.empty(0, dtype=np.int64))
     for tree, mass in draft_trees(draft, drafting):
         laws = apply_transform(

@@ -1,1 +1,1 @@
-"""Language models behind one protocol: Hugging Face models, and models written out as tables."""
+"""Language models behind one interface: Hugging Face models, n-grams, lookups and tables."""

@@ -1,9 +1,9 @@
-"""Scoring token trees with a key-value cache that rolls back.
+"""Scoring of token trees with a key-value cache that can be rolled back.
 
-The cache holds the context and, behind it, the nodes of the round's token tree in the order they
-were scored.  A call feeds only what the cache lacks.  Where the model takes a four-dimensional
-attention mask, all nodes go through it at once, each attending to the context and to its own
-ancestors; elsewhere the tree is unrolled into a batch of paths, still one call.
+The cache holds the context, followed by the nodes of the round's token tree in the order they were
+scored.  A call processes only tokens that are not in the cache.  If the model accepts a
+four-dimensional attention mask, one call scores all nodes, and each node attends to the context and
+its own ancestors.  Otherwise the tree is unrolled into a batch of paths, also in one call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from otlp.errors import InvalidInputError, SizeLimitError
 
 
 def cache_argument(model: Any) -> str:
-    """Name that the model's forward has for its cache; transformers 5.24 renamed it.
+    """Return the name of the cache argument of a model's forward; transformers 5.24 renamed it.
 
     Parameters
     ----------
@@ -37,24 +37,25 @@ def cache_argument(model: Any) -> str:
 
 
 class CachedModel(Model):
-    """A causal language model of transformers, in the middle of a text.
+    """Causal language model of transformers with a cache for the current text.
 
-    It believes what it is told of the model; `otlp.decode.models.fitting` finds out.
+    The attributes `tree_attention` and `slides` are not checked here; `otlp.decode.models.fitting`
+    determines them.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
     name : str
-        What to call it.
+        Name of the model.
 
     Attributes
     ----------
     calls : int
-        How often the model was called.
+        Number of calls of the model.
     tree_attention : bool
-        Whether a tree goes through the model at once.
+        Whether the model scores a tree with an attention mask.
     slides : bool
-        Whether the model's own cache would drop what slides out of a window.
+        Whether the model's own cache would drop entries outside a sliding window.
     """
 
     _context: list[int]
@@ -69,34 +70,34 @@ class CachedModel(Model):
         self.calls = 0
         self.tree_attention = False
         self.slides = False
-        self._kept = 0
+        self._cut_size = 0
         self.reset()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CachedModel:
-        """Another text of the same network."""
+        """Return an object for another text that shares the network."""
         other = copy(self)
         other.reset()
         return other
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the model."""
         return self._name
 
     @property
     def vocab_size(self) -> int:
-        """Vocabulary size V: the width of the logits, or what `keep_tokens` left of it."""
-        return self._kept or int(self.model.config.get_text_config().vocab_size)
+        """Vocabulary size V: the width of the logits, or the size set by `keep_tokens`."""
+        return self._cut_size or int(self.model.config.get_text_config().vocab_size)
 
     def keep_tokens(self, size: int) -> None:
-        """Cut the logits to the first `size`: the tokens behind have probability 0."""
-        self._kept = size
+        """Cut the logits to the first `size` tokens; later tokens have probability 0."""
+        self._cut_size = size
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Tokens that end a text, as ``generate`` of transformers knows them.
+        """Tokens that end a text, as in ``generate`` of transformers.
 
-        Ids that are none of its tokens, such as the -1 of some configurations, are left out.
+        Ids outside the vocabulary, such as -1 in some configurations, are left out.
         """
         settings = getattr(self.model, "generation_config", None) or self.model.config
         found = getattr(settings, "eos_token_id", None)
@@ -105,7 +106,7 @@ class CachedModel(Model):
 
     @property
     def context_limit(self) -> int | None:
-        """How many tokens the present text may grow to; None if the model does not say."""
+        """Maximum length of the current text in tokens; None if the configuration states none."""
         return context_limit(self.model.config.get_text_config(), len(self._context))
 
     @property
@@ -114,12 +115,12 @@ class CachedModel(Model):
         return np.array(self._context, dtype=np.int64)
 
     def start(self, context: IntArray) -> None:
-        """Begin a text; see `Model.start`.
+        """Start a text; see `Model.start`.
 
         Raises
         ------
         InvalidInputError
-            If the context is empty, holds no token ids, or is longer than the model's.
+            If the context is empty, is not a list of token ids, or exceeds the model's context.
         """
         tokens = token_ids(context, f"the context of {self.name}", self.vocab_size)
         if not tokens.size:
@@ -128,23 +129,23 @@ class CachedModel(Model):
         self.reset(tokens)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> npt.NDArray[np.float32]:
-        """Logits after the given nodes in one forward pass, shape (m, V); see `Model.logits`.
+        """Return logits after the nodes in one forward pass, shape (m, V); see `Model.logits`.
 
-        Nodes that were scored earlier in the round cost nothing.
+        Nodes scored earlier in the round are not computed again.
 
         Raises
         ------
         InvalidInputError
-            If a node lies beyond the model's context.
+            If a node is beyond the model's context.
         SizeLimitError
-            If the device runs out of memory; says what would fit.
+            If the device runs out of memory; the message states how many tokens fit.
         """
         missing = {a for node in nodes.tolist() for a in tree.ancestry(node)} - self._rows.keys()
         if missing:
             new = sorted(missing - {0})
             deepest = max((int(tree.depths[node]) for node in new), default=0)
-            held = len(self._context)
-            self._check_length(held, held + deepest, "context and draft have")
+            length = len(self._context)
+            self._check_length(length, length + deepest, "context and draft have")
             pending = len(self._context) - self._cached
             try:
                 (self._score_tree if self.tree_attention else self._score_paths)(tree, new)
@@ -154,40 +155,40 @@ class CachedModel(Model):
                 self.reset(self.context)
                 raise SizeLimitError(
                     f"{self.name} ran out of memory on {pending} tokens of the context and "
-                    f"{len(new)} drafted ones{tokens_that_fit(self.model)}; shorten the prompt, "
-                    "draft fewer or shorter paths, or load it in half precision"
+                    f"{len(new)} draft tokens{tokens_that_fit(self.model)}; shorten the prompt, "
+                    "draft fewer or shorter paths, or load the model in half precision"
                 ) from error
         return np.stack([self._rows[node] for node in nodes.tolist()])
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
-        """Append a path and a token; the cache of all other nodes goes; see `Model.advance`."""
+        """Append a path and a token and drop the cache of other nodes; see `Model.advance`."""
         path = tree.path(node).tolist()
-        kept = self._held(path)
-        self._keep(kept)
+        kept = self._path_slots(path)
+        self._compact(kept)
         self._cached += len(kept)
         self._context += [*path, int(token)]
         self._rows, self._slots = {}, {}
 
-    def _held(self, path: list[int]) -> list[int]:
-        """Where the cache holds the first tokens of a path, in a tree that may leave others out."""
-        at, held = 0, []
+    def _path_slots(self, path: list[int]) -> list[int]:
+        """Return the cache slots of the first tokens of a path, up to the first uncached token."""
+        current, slots = 0, []
         for token in path:
             below = [
                 node
                 for node in self._slots
-                if self._tree.parents[node] == at and self._tree.tokens[node] == token
+                if self._tree.parents[node] == current and self._tree.tokens[node] == token
             ]
             if not below:
                 break
-            at = below[0]
-            held.append(self._slots[at])
-        return held
+            current = below[0]
+            slots.append(self._slots[current])
+        return slots
 
     def reset(self, context: IntArray | None = None) -> None:
-        """Forget everything but, if there is one, a context."""
+        """Clear the cache and set the context; without a context, start empty."""
         self._context = [] if context is None else context.tolist()
         self._cache = self._new_cache()
-        # how much of the context the cache holds, then where it holds which node of the tree
+        # `_cached` counts context tokens in the cache; `_slots` maps tree nodes to cache slots.
         self._cached = 0
         self._slots = {}
         self._tree = ROOT
@@ -196,30 +197,30 @@ class CachedModel(Model):
     def _new_cache(self) -> Any:
         from transformers import DynamicCache
 
-        # layers with a sliding window keep their whole past here: their mask knows the window,
-        # and what a window drops could not be rolled back
+        # Layers with a sliding window keep all entries here: their mask applies the window, and
+        # entries that a windowed cache drops could not be rolled back.
         return DynamicCache() if self.slides else DynamicCache(config=self.model.config)
 
     def _score_tree(self, tree: TokenTree, new: list[int]) -> None:
-        """Feed the rest of the context and the new nodes, each seeing only its ancestors."""
+        """Feed the rest of the context and the new nodes, each attending only to its ancestors."""
         import torch
 
         pending = self._context[self._cached :]
-        held, rest = self._cached + len(self._slots), len(pending)
-        # with nodes in the cache the context is there too, so `held` counts no node if rest > 0
-        slots = {**self._slots, **{node: held + rest + i for i, node in enumerate(new)}}
+        filled, rest = self._cached + len(self._slots), len(pending)
+        # If nodes are cached, the whole context is too, so `filled` counts no node if rest > 0.
+        slots = {**self._slots, **{node: filled + rest + i for i, node in enumerate(new)}}
         size = rest + len(new)
-        sees = np.zeros((size, held + size), dtype=bool)
-        sees[:, : self._cached] = True
-        sees[:rest, held : held + rest] = np.tri(rest, dtype=bool)
-        sees[rest:, self._cached : self._cached + rest] = True
+        mask = np.zeros((size, filled + size), dtype=bool)
+        mask[:, : self._cached] = True
+        mask[:rest, filled : filled + rest] = np.tri(rest, dtype=bool)
+        mask[rest:, self._cached : self._cached + rest] = True
         for row, node in enumerate(new, start=rest):
-            sees[row, [slots[member] for member in tree.ancestry(node)[1:]]] = True
-        behind = len(self._context) - 1 + tree.depths[new]
+            mask[row, [slots[member] for member in tree.ancestry(node)[1:]]] = True
+        node_positions = len(self._context) - 1 + tree.depths[new]
         logits = self._forward(
             [pending + tree.tokens[new].tolist()],
-            [*range(self._cached, self._cached + rest), *behind.tolist()],
-            torch.from_numpy(sees)[None, None],
+            [*range(self._cached, self._cached + rest), *node_positions.tolist()],
+            torch.from_numpy(mask)[None, None],
             slice(max(rest - 1, 0), None),
         )[0]
         first = [0] if rest else []
@@ -228,15 +229,15 @@ class CachedModel(Model):
         self._cached += rest
 
     def _score_paths(self, tree: TokenTree, new: list[int]) -> None:
-        """Feed the rest of the context and, from its end, all paths to the new nodes as a batch."""
+        """Feed the rest of the context, followed by all paths to the new nodes, as a batch."""
         pending = self._context[self._cached :] or [self._context[-1]]
         if self._cached == len(self._context):
-            # the last token's logits are needed again, to begin the paths with
+            # The logits of the last context token are needed again as the root of the paths.
             self._cached -= 1
             if self._cached:
                 self._cache.crop(-1)
             else:
-                # an empty layer of a cache does not grow to a batch
+                # An empty cache layer does not extend to a batch.
                 self._cache = self._new_cache()
         inner = {int(tree.parents[node]) for node in new}
         paths = [tree.ancestry(node)[1:] for node in new if node not in inner] or [[]]
@@ -244,10 +245,10 @@ class CachedModel(Model):
         ids = [
             [*pending, *tree.tokens[path].tolist(), *[0] * (longest - len(path))] for path in paths
         ]
-        places = list(range(self._cached, self._cached + len(ids[0])))
+        positions = list(range(self._cached, self._cached + len(ids[0])))
         if len(paths) > 1:
             self._cache.batch_repeat_interleave(len(paths))
-        logits = self._forward(ids, places, None, slice(len(pending) - 1, None))
+        logits = self._forward(ids, positions, None, slice(len(pending) - 1, None))
         if len(paths) > 1:
             self._cache.batch_select_indices(self.tensor([0]))
         if longest:
@@ -257,40 +258,40 @@ class CachedModel(Model):
             self._rows.update(zip([0, *path], rows, strict=False))
 
     def _forward(
-        self, ids: list[list[int]], places: list[int], sees: Any, wanted: slice
+        self, ids: list[list[int]], positions: list[int], mask: Any, wanted: slice
     ) -> npt.NDArray[np.float32]:
-        """One call of the model; logits of shape (batch, wanted positions, V)."""
+        """Call the model once; return logits of shape (batch, wanted positions, V)."""
         import torch
 
-        given = {self._cache_name: self._cache}
-        if sees is not None:
-            given["attention_mask"] = self._additive(sees)
+        options = {self._cache_name: self._cache}
+        if mask is not None:
+            options["attention_mask"] = self._additive(mask)
         with torch.inference_mode():
             logits = self.model(
                 input_ids=self.tensor(ids),
-                position_ids=self.tensor(places).expand(len(ids), -1),
+                position_ids=self.tensor(positions).expand(len(ids), -1),
                 use_cache=True,
-                **given,
+                **options,
             ).logits[:, wanted, : self.vocab_size]
             self.calls += 1
             found: npt.NDArray[np.float32] = logits.float().cpu().numpy()
         return found
 
     def tensor(self, values: Sequence[Any]) -> Any:
-        """Token ids, or places, as a tensor on the model's device."""
+        """Return token ids or positions as a tensor on the model's device."""
         import torch
 
         return torch.tensor(values, dtype=torch.long, device=self.model.device)
 
-    def _additive(self, sees: Any) -> Any:
+    def _additive(self, mask: Any) -> Any:
         import torch
 
         dtype = self.model.dtype
-        mask = torch.full(sees.shape, torch.finfo(dtype).min, dtype=dtype)
-        return mask.masked_fill_(sees, 0.0).to(self.model.device)
+        additive = torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype)
+        return additive.masked_fill_(mask, 0.0).to(self.model.device)
 
-    def _keep(self, slots: list[int]) -> None:
-        """Move these entries of the cache behind the context and crop what lies behind them."""
+    def _compact(self, slots: list[int]) -> None:
+        """Move the given cache entries behind the context and crop the entries after them."""
         import torch
 
         total = self._cached + len(self._slots)
@@ -299,14 +300,14 @@ class CachedModel(Model):
             if slots != list(range(self._cached, end)):
                 chosen = self.tensor(slots)
                 for layer in self._cache.layers:
-                    for held in (layer.keys, layer.values):
-                        held[..., self._cached : end, :] = held[..., chosen.to(held.device), :]
+                    for rows in (layer.keys, layer.values):
+                        rows[..., self._cached : end, :] = rows[..., chosen.to(rows.device), :]
             if total > end:
                 self._cache.crop(end - total)
 
-    def _check_length(self, held: int, tokens: int, what: str) -> None:
+    def _check_length(self, length: int, tokens: int, what: str) -> None:
         config = self.model.config.get_text_config()
-        limit = context_limit(config, held)
+        limit = context_limit(config, length)
         if limit is not None and tokens > limit:
             why = ", where its rotary embedding changes" if limit == rotary_switch(config) else ""
             raise BeyondContextError(

@@ -1,4 +1,4 @@
-"""How likely each candidate of a Gumbel-perturbed draft is to be the target's draw: two numbers."""
+"""Probability that a candidate of a Gumbel-perturbed draft is the target's draw: two parameters."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from otlp.errors import InvalidInputError
 from otlp.numerics.top_tokens import top_tokens
 
 FORMAT = "otlp calibration 1"
-"""What a file says it is."""
+"""Format name in calibration files."""
 
 MOST_RANKS = 32
-"""Candidates at a place that have chances of their own."""
+"""Number of candidates per node with an individual chance."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """Chances (1 - u) softmax((log q + G) / sigma) of the best candidates, sigma = scale / T.
 
-    If the target's logits are the draft's and independent Gumbel errors, this is Luce's choice; so
-    sigma T, the size of those errors, is one number of a pair at all temperatures T.
+    If the target's logits are the draft's logits plus independent Gumbel errors, this is Luce's
+    choice model.  The scale of the errors, sigma T, is then one number per pair of models, the same
+    at all temperatures T.
 
     Parameters
     ----------
     scale : float
         sigma T, greater than 0.
     unknown : float
-        u in [0, 1): how often the target draws a token outside of the best `MOST_RANKS`.
+        u in [0, 1): probability that the target draws a token outside the best `MOST_RANKS`.
     target, draft : str
-        Names of the models that it was fitted to; empty for any.
+        Names of the models that the calibration was fitted to; empty for any models.
 
     Raises
     ------
     InvalidInputError
-        If a number is out of its range, or a name is none.
+        If a number is out of range, or a name is not a string.
 
     Examples
     --------
@@ -57,38 +58,38 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if number(self.scale, "the scale of a calibration", 0.0) == 0.0:
-            raise InvalidInputError("the scale of a calibration is 0: it must be greater")
+            raise InvalidInputError("the scale of a calibration must be greater than 0, got 0")
         if number(self.unknown, "unknown", 0.0, 1.0) == 1.0:
-            raise InvalidInputError("unknown is 1: it must be less, or nothing is ever drafted")
+            raise InvalidInputError("unknown must be less than 1, got 1: nothing would be drafted")
         for name in ("target", "draft"):
             is_a(getattr(self, name), str, name)
 
     def check_models(self, target: str, draft: str) -> None:
-        """Refuse other models than it was fitted to, by their names.
+        """Raise InvalidInputError if the calibration was fitted to models with other names.
 
         Raises
         ------
         InvalidInputError
-            Naming both pairs.
+            Names both pairs of models.
         """
         if (self.target, self.draft) not in ((target, draft), ("", "")):
             raise InvalidInputError(
-                f"the calibration is of target {self.target} with draft {self.draft}, not of "
-                f"target {target} with draft {draft}: fit one with otlp lab calibrate"
+                f"the calibration was fitted to target {self.target} with draft {self.draft}, not "
+                f"to target {target} with draft {draft}: fit a new one with otlp lab calibrate"
             )
 
     def to_json(self) -> str:
-        """Write it as JSON."""
+        """Return the calibration as JSON."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Calibration:
-        """Read a file that holds what `to_json` wrote.
+        """Read a file with the output of `to_json`.
 
         Raises
         ------
         InvalidInputError
-            If it cannot be read, or holds something else.
+            If the file cannot be read or has other contents.
         """
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -101,24 +102,24 @@ class Calibration:
             raise InvalidInputError(f"{path!s:.200}: {error}") from error
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidInputError(
-                f"{path!s:.200} holds no calibration of otlp lab calibrate "
+                f"cannot read {path!s:.200} as a calibration of otlp lab calibrate "
                 f"({type(error).__name__}: {error!s:.100})"
             ) from error
 
     def chances(self, ratios: FloatArray, temperature: float) -> tuple[IntArray, FloatArray]:
-        """The best candidates, best first, and how likely the target is to draw each.
+        """Return the best candidates, best first, and their probabilities of being the draw.
 
         Parameters
         ----------
         ratios : ndarray, shape (V,)
-            q / E: the draft's probabilities over the exponential variables.
+            q / E: the draft's probabilities divided by the exponential variables.
         temperature : float
-            T of the draft's sampling; at 0 candidates are as likely as each other.
+            Temperature T of the draft; at 0 all candidates are equally likely.
 
         Returns
         -------
         tokens, chances : ndarray, shape (m,)
-            m up to `MOST_RANKS`; their sum is 1 - u.  O(V).
+            m <= `MOST_RANKS` candidates; their chances sum to 1 - u.  O(V) time.
         """
         tokens = top_tokens(ratios, MOST_RANKS)
         tokens = tokens[ratios[tokens] > 0.0]
@@ -130,10 +131,10 @@ CALIBRATIONS = (
     Calibration(1.23, 0.18, "smollm2", "copying:smollm2-draft"),
     Calibration(0.73, 0.04, "trained:target", "trained:draft"),
 )
-"""Those of the pairs that ship."""
+"""Calibrations of the model pairs that ship with the library."""
 
 
 def calibration_of(target: str, draft: str) -> Calibration:
-    """The calibration that ships for a pair, or else the default, which is none of its own."""
-    known = [one for one in CALIBRATIONS if (one.target, one.draft) == (target, draft)]
+    """Return the calibration that ships for a pair of models, or the default calibration."""
+    known = [entry for entry in CALIBRATIONS if (entry.target, entry.draft) == (target, draft)]
     return known[0] if known else Calibration()

@@ -1,8 +1,8 @@
-"""A draft that copies where the text repeats itself: any model, and the text so far.
+"""Draft model that copies repeated parts of the text, on top of any model.
 
-A small network does not look far back, and code and answers about a text repeat it.  What followed
-the longest repeated end of the text before has a share of the draft's distribution that grows with
-the length of that end; the rest is the model's.
+A small network does not look far back, while code and answers about a text often repeat the text.
+The tokens that followed an earlier occurrence of the end of the text receive a share of the draft's
+distribution, which grows with the length of the repeated end; the model receives the rest.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from otlp.distribution import FloatArray, IntArray, softmax
 from otlp.errors import InvalidInputError
 
 SHARES = (0.1, 0.5, 0.8, 0.9, 0.9)
-"""Of what is copied, after a repeated end of 1, 2, ... tokens, and of as many or more.
+"""Shares of copied tokens for a repeated end of 1, 2, ... tokens; the last applies to longer ends.
 
-The best, to a tenth, for `smollm2-draft` after HumanEval's problems 50 to 69.
+Best values to one decimal for `smollm2-draft` after HumanEval problems 50 to 69.
 """
 
 
 class Copying(Model):
-    """A model's next-token distributions mixed with what followed the repeated end of the text.
+    """Model mixed with the tokens that followed earlier occurrences of the end of the text.
 
     Parameters
     ----------
     model : Model
-        Its own sampling is left aside.
+        Model to mix with copied tokens; its own sampling is ignored.
     shares : sequence of float
-        In [0, 1]: of the copied tokens, where the longest end of the text that was there before has
-        1, 2, ... tokens.  No more tokens are looked for than there are shares, so the last is that
-        of longer ends too.
+        Shares in [0, 1] of the copied tokens if the longest repeated end of the text has 1, 2, ...
+        tokens.  At most as many tokens are matched as there are shares, so the last share applies
+        to longer ends too.
     sampling : Sampling, optional
-        What becomes of the mixture, whose logarithms are the logits; by default the model's.
+        Sampling applied to the logarithms of the mixture; by default the model's.
 
     Raises
     ------
     InvalidInputError
-        If there is no share, one is no number in [0, 1], or the model copies already.
+        If there is no share, a share is not in [0, 1], or the model already copies.
 
     Notes
     -----
-    With an end of m tokens, c(y) how often y followed it and c their sum, q(y) becomes
-    (1 - s_m) q(y) + s_m c(y) / c, s_m the share; where the last token is new it stays q.  A call of
-    the model, and O(V + T) a node, T the length of the text.  What is drafted on the way to a node
-    counts as text.
+    Let the repeated end have m tokens, let c(y) count how often y followed this end, and let c be
+    the sum of c(y).  Then q(y) becomes (1 - s_m) q(y) + s_m c(y) / c, where s_m is the share.  If
+    the last token is new, q is unchanged.  Costs one call of the model and O(V + T) per node, where
+    T is the length of the text, including drafted tokens on the path to the node.
 
     Examples
     --------
@@ -68,9 +68,9 @@ class Copying(Model):
         shares: Sequence[float] = SHARES,
         sampling: Sampling | None = None,
     ) -> None:
-        is_a(model, Model, "the model that copies")
+        is_a(model, Model, "the model of a Copying")
         if isinstance(model, Copying):
-            raise InvalidInputError(f"{model.name} copies already: give the model behind it")
+            raise InvalidInputError(f"{model.name} already copies: pass its attribute model")
         self.model = model
         self.shares = check_shares(shares)
         self.sampling = model.sampling if sampling is None else sampling
@@ -79,8 +79,8 @@ class Copying(Model):
 
     @property
     def name(self) -> str:
-        """The model's name and, unless they are `SHARES`, the shares: other shares, other draft."""
-        given = "" if self.shares == SHARES else f"({','.join(f'{one:g}' for one in self.shares)})"
+        """Name of the model, with the shares unless they are `SHARES`."""
+        given = "" if self.shares == SHARES else f"({','.join(f'{s:g}' for s in self.shares)})"
         return f"copying{given}:{self.model.name}"
 
     @property
@@ -90,16 +90,16 @@ class Copying(Model):
 
     @property
     def context_limit(self) -> int | None:
-        """The model's."""
+        """Context limit of the model."""
         return self.model.context_limit
 
     def start(self, context: IntArray) -> None:
-        """Begin a text."""
+        """Start a text."""
         self.model.start(context)
         self._context = np.asarray(context, dtype=np.int64)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Logarithms of the mixture after the given nodes, shape (m, V); a call of the model."""
+        """Return logarithms of the mixture after the nodes, shape (m, V); one call of the model."""
         mixed = softmax(np.asarray(self.model.logits(tree, nodes), dtype=np.float64))
         for row, node in zip(mixed, nodes.tolist(), strict=True):
             text = np.append(self._context, tree.path(node))
@@ -119,16 +119,16 @@ class Copying(Model):
 
 
 def check_shares(shares: Sequence[float]) -> tuple[float, ...]:
-    """Shares of what is copied, as floats; see `Copying` for what is refused."""
+    """Return the shares as floats; raise InvalidInputError if a share is not in [0, 1]."""
     found = real_array(shares, "shares", 1)
     if not bool(((found >= 0.0) & (found <= 1.0)).all()):
         raise InvalidInputError(
-            f"shares is {shares!r:.60}: give for repeated ends of 1, 2, ... tokens a number in "
-            "[0, 1]"
+            "shares must be numbers in [0, 1] for repeated ends of 1, 2, ... tokens, got "
+            f"{shares!r:.60}"
         )
     return tuple(map(float, found))
 
 
 def network_and_shares(draft: Model) -> tuple[Model, tuple[float, ...]]:
-    """Take what a draft copies off it: the model behind, and the shares, none if it copies not."""
+    """Return the model behind a draft and its copying shares, empty if the draft does not copy."""
     return (draft.model, draft.shares) if isinstance(draft, Copying) else (draft, ())

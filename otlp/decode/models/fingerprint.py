@@ -1,4 +1,4 @@
-"""A fingerprint of a model: it changes with weights, configuration and tokenizer, not names."""
+"""Fingerprint of a model: depends on weights, configuration and tokenizer, not on names."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.errors import InvalidInputError
 
 DIGITS = 16
-"""Hexadecimal digits."""
+"""Number of hexadecimal digits of a fingerprint."""
 
 BLOCK, BLOCKS = 2**12, 64
-"""Bytes of a sample of a file, and how many are taken, evenly from its beginning to its end."""
+"""Bytes of a sampled block of a file, and number of blocks, evenly spaced over the file."""
 
 UNUSED = ("_name_or_path", "transformers_version")
-"""What a configuration says that no logit depends on."""
+"""Configuration fields that do not affect the logits."""
 
 
 def fingerprint(model: Model) -> str:
-    """Hash what the distributions of a model depend on, beside the text.
+    """Hash everything besides the text that the distributions of a model depend on.
 
     Parameters
     ----------
     model : Model
-        A network, n-grams, a lookup, a mixture of these, or one of these that copies, too.
+        A network, an `NGram`, a `PromptLookup`, or a `Mixture` or `Copying` of these.
 
     Returns
     -------
@@ -42,11 +42,11 @@ def fingerprint(model: Model) -> str:
     Raises
     ------
     InvalidInputError
-        If it is a model of another kind, of whose contents nothing is known.
+        If `model` is of another kind, whose contents are unknown.
 
     Notes
     -----
-    Reads each weight once: some .4 s for 500 MB.
+    Reads each weight once: about 0.4 s for 500 MB.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def fingerprint(model: Model) -> str:
     stamp = sha256(type(model).__name__.encode())
     match model:
         case Mixture():
-            stamp.update(json.dumps([fingerprint(one) for one in model.models]).encode())
+            stamp.update(json.dumps([fingerprint(part) for part in model.models]).encode())
             stamp.update(model.weights.tobytes())
         case Copying():
             stamp.update(f"{fingerprint(model.model)} {model.shares}".encode())
@@ -74,20 +74,20 @@ def fingerprint(model: Model) -> str:
             stamp.update(f"{model.vocab_size} {model.longest}".encode())
         case _:
             raise InvalidInputError(
-                f"model is a {type(model).__name__}: it must be a network, an NGram, a "
-                "PromptLookup, or a Mixture or Copying of these"
+                "model must be a network, an NGram, a PromptLookup, or a Mixture or Copying of "
+                f"these, got {type(model).__name__}"
             )
     return stamp.hexdigest()[:DIGITS]
 
 
 def files_fingerprint(source: str) -> str:
-    """Hash the files behind the name of a model without loading it: their sizes, and samples.
+    """Hash sizes and samples of the files of a model, without loading the model.
 
     Parameters
     ----------
     source : str
-        As of `otlp.decode.models.loading.load_draft`.  A name on the hub stands for the files of
-        the hub's cache; without these, for itself.
+        Model source, as in `otlp.decode.models.loading.load_draft`.  For a name on the hub, the
+        files in the hub's cache are hashed; if there are none, only the name is hashed.
 
     Notes
     -----
@@ -96,28 +96,28 @@ def files_fingerprint(source: str) -> str:
     stamp = sha256(source.encode())
     for path in map(hub_folder, parts_of(source)):
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in (one for one in files if one.is_file()):
+        for file in (entry for entry in files if entry.is_file()):
             size = file.stat().st_size
             stamp.update(f"{file.name} {size}".encode())
             with open(file, "rb") as opened:
-                for at in range(BLOCKS):
-                    opened.seek(max(0, size - BLOCK) * at // (BLOCKS - 1))
+                for block in range(BLOCKS):
+                    opened.seek(max(0, size - BLOCK) * block // (BLOCKS - 1))
                     stamp.update(opened.read(BLOCK))
     return stamp.hexdigest()[:DIGITS]
 
 
 def _add_network(stamp: Any, network: Any) -> None:
-    """Add configuration and weights; of tied weights, the first."""
+    """Add the configuration and the weights to a hash; add tied weights once."""
     import torch
 
     settings = network.config.to_dict() if hasattr(network, "config") else {}
-    known = {name: value for name, value in settings.items() if name not in UNUSED}
-    stamp.update(json.dumps(known, sort_keys=True, default=str).encode())
+    used = {name: value for name, value in settings.items() if name not in UNUSED}
+    stamp.update(json.dumps(used, sort_keys=True, default=str).encode())
     seen = set()
     for name, weight in sorted(network.state_dict().items()):
-        place = weight.data_ptr(), weight.shape, weight.stride()
+        storage = weight.data_ptr(), weight.shape, weight.stride()
         stamp.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        if weight.numel() and place not in seen:
-            seen.add(place)
+        if weight.numel() and storage not in seen:
+            seen.add(storage)
             flat = weight.detach().cpu().contiguous().reshape(-1)
             stamp.update(flat.view(torch.uint8).numpy())

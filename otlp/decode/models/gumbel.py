@@ -1,10 +1,10 @@
-"""A target that samples by the Gumbel-max trick, and a draft that knows its noise.
+"""Target that samples with the Gumbel-max trick, and a draft that shares the target's noise.
 
-The next token is arg max (log p_i + G_i), where the Gumbel noise G is a function of seed and place
-in the text alone: `otlp.numerics.exponentials`.  Of a draft that races with the same noise the
-candidates of a place are the tokens with the largest log q_i + G_i (Daliri, Musco and Suresh 2025
-for one, Kobus and Gündüz 2025 for more), and how likely each is to be the target's own draw is a
-distribution: so deterministic draftings, such as `otlp.decode.top_tree`, grow by the noise.
+The next token is arg max (log p_i + G_i), where the Gumbel noise G depends only on the seed and the
+position in the text: `otlp.numerics.exponentials`.  A draft with the same noise uses the tokens
+with the largest log q_i + G_i as candidates for a position (Daliri, Musco and Suresh 2025 for one
+candidate, Kobus and Gündüz 2025 for several).  The probabilities that a candidate is the target's
+draw form a distribution, so deterministic draftings such as `otlp.decode.top_tree` can use it.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from otlp.numerics.exponentials import Seed, check_seed, noise_row
 
 
 class WithNoise(Model):
-    """Another model, and the noise of the places of its text: the base of both.
+    """Base class of models with noise: a model and the noise at each position of its text.
 
     Parameters
     ----------
     model : Model
     seed : int or sequence of int
-        Of the noise: whole numbers in [0, 2^63).
+        Seed of the noise: whole numbers in [0, 2^63).
 
     Raises
     ------
     InvalidInputError
-        If the model is none or has noise already, or the seed is none.
+        If `model` is not a model or already has noise, or the seed is invalid.
     """
 
     def __init__(self, model: Model, seed: Seed) -> None:
         is_a(model, Model, "the model with noise")
         if isinstance(model, WithNoise):
-            raise InvalidInputError(f"{model.name} has noise already: give the model behind it")
+            raise InvalidInputError(f"{model.name} already has noise: pass its attribute model")
         self.model = model
         self.seed = check_seed(seed)
-        self._place = 0
+        self._position = 0
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """Name of the model."""
         return self.model.name
 
     @property
     def vocab_size(self) -> int:
-        """The model's."""
+        """Vocabulary size V."""
         return self.model.vocab_size
 
     @property
     def context_limit(self) -> int | None:
-        """The model's."""
+        """Context limit of the model."""
         return self.model.context_limit
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The model's."""
+        """End tokens of the model."""
         return self.model.ends
 
     @property
     def sampling(self) -> Sampling:
-        """The model's, of the distribution that the noise samples from."""
+        """Sampling of the model: defines the distribution that the noise samples from."""
         return self.model.sampling
 
     @sampling.setter
@@ -75,43 +75,43 @@ class WithNoise(Model):
         self.model.sampling = sampling
 
     def start(self, context: IntArray) -> None:
-        """Begin a text; the noise of its next token is that of the place T."""
+        """Start a text of T tokens; the next token uses the noise of position T."""
         self.model.start(context)
-        self._place = len(context)
+        self._position = len(context)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Logarithms of the distributions, given the noise."""
+        """Return the logarithms of the distributions, given the noise."""
         with np.errstate(divide="ignore"):
             return np.log(self.distributions(tree, nodes))
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Next-token distributions after the given nodes, given the noise, shape (m, V)."""
+        """Return next-token distributions after the given nodes, given the noise, shape (m, V)."""
         laws = self.model.distributions(tree, nodes)
-        places = (self._place + tree.depths[nodes]).tolist()
+        positions = (self._position + tree.depths[nodes]).tolist()
         found = np.zeros(laws.shape)
-        for row, law, place in zip(found, laws, places, strict=True):
-            self._fill(row, law / self.noise(place))
+        for row, law, position in zip(found, laws, positions, strict=True):
+            self._fill(row, law / self.noise(position))
         return found
 
     def noise(self, place: int) -> FloatArray:
-        """Exponential variables of a place in the text, shape (V,), read-only."""
+        """Return the exponential variables of a position in the text, shape (V,), read-only."""
         return noise_row(self.seed, place, self.vocab_size)
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path to `node`, then `token`."""
         self.model.advance(tree, node, token)
-        self._place += int(tree.depths[node]) + 1
+        self._position += int(tree.depths[node]) + 1
 
     @abstractmethod
     def _fill(self, row: FloatArray, ratios: FloatArray) -> None:
-        """Write a distribution, given the probabilities over the exponential variables."""
+        """Write a distribution, given probabilities divided by exponential variables."""
 
 
 class GumbelMax(WithNoise):
-    """A model that is certain of what it draws: arg max (log p + G), ties to the lowest id.
+    """Deterministic model with the token arg max (log p + G); ties go to the lowest id.
 
-    Over random seeds its texts follow the model's law; for one seed they are a function of the
-    context, and what any lossless rule of verification accepts are tokens of that text.  See
+    Over random seeds the texts follow the model's distribution.  For a fixed seed the text is a
+    function of the context, and every lossless verification rule generates this text.  See
     `WithNoise` for parameters and errors.
 
     Examples
@@ -134,26 +134,26 @@ class GumbelMax(WithNoise):
 
 
 class Perturbed(WithNoise):
-    """A draft's distribution of what the target will draw, given the noise of the target.
+    """A draft model's distribution of the target's draw, given the noise of the target.
 
     Parameters
     ----------
     model : Model
-        The draft.
+        Draft model.
     seed : int or sequence of int
-        That of the target, else nothing is gained.
+        Seed of the target; with another seed the noise does not help.
     calibration : Calibration, optional
-        By default one that suits most pairs.
+        By default a calibration that suits most pairs.
 
     Raises
     ------
     InvalidInputError
-        See `WithNoise`; or if the calibration is none.
+        See `WithNoise`; also if `calibration` is not a Calibration.
 
     Notes
     -----
-    A call of the draft, and O(V) a node; a row of noise a place.  Tokens outside of the best
-    candidates share what the calibration says is unknown.
+    One call of the draft model, O(V) time per node, and one row of noise per position.  Tokens
+    outside the best candidates share the calibration's probability `unknown`.
 
     Examples
     --------
@@ -181,19 +181,20 @@ class Perturbed(WithNoise):
 def with_shared_noise(
     draft: Model, target: Model, seed: Seed, calibration: Calibration | None = None
 ) -> tuple[Perturbed, GumbelMax]:
-    """A pair that shares the noise of one seed.
+    """Return a draft and a target that share the noise of one seed.
 
     Parameters
     ----------
     draft, target : Model
     seed : int or sequence of int
     calibration : Calibration, optional
-        By default that of the pair if it ships, or else one that suits most.
+        By default the pair's calibration if it ships, otherwise one that suits most pairs.
 
     Raises
     ------
     InvalidInputError
-        If the vocabularies differ, the calibration is of another pair, or the seed is none.
+        If the vocabularies differ, the calibration was fitted to another pair, or the seed is
+        invalid.
 
     Examples
     --------

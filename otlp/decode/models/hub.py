@@ -1,4 +1,4 @@
-"""Whether a name on the hub is that of a model, asked once and without long waits."""
+"""Check that a model name exists on the hub, with one request and a short timeout."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 from otlp.errors import InvalidInputError
 
 PATIENCE = 10.0
-"""Seconds that the hub may take: loading itself would try again and again for a minute."""
+"""Timeout of the hub request in seconds; loading itself would retry for a minute."""
 
 
 def hub_folder(source: str) -> Path:
-    """The folder or file itself, or the folder of the hub's cache that holds a model of that name.
+    """Return the path `source` if it exists, else the model's folder in the hub's cache.
 
-    Where there is neither, no such path exists.
+    If neither exists, the returned path does not exist.
     """
     path = Path(source)
     if path.exists():
         return path
     try:
         from huggingface_hub import errors, try_to_load_from_cache
-    except ImportError:  # without it nothing is in its cache
+    except ImportError:  # Without huggingface_hub there is no cache.
         return path
     try:
         found = try_to_load_from_cache(source, "config.json")
@@ -34,14 +34,14 @@ def hub_folder(source: str) -> Path:
 
 @cache
 def check_hub(source: str, known: Sequence[str] = ()) -> None:
-    """Ask the hub for a model that is neither on this machine nor in the hub's cache.
+    """Check that a model that is neither on this machine nor in the hub's cache is on the hub.
 
     Parameters
     ----------
     source : str
-        A folder or a file, with which nothing is done, or a name.
+        Name of a model; existing folders and files are not checked.
     known : sequence of str
-        Names of the package's own, one of which may be meant.
+        Built-in model names, for a suggestion in the error.
 
     Raises
     ------
@@ -51,19 +51,26 @@ def check_hub(source: str, known: Sequence[str] = ()) -> None:
     from huggingface_hub import HfApi, errors
 
     near = get_close_matches(source, known, n=1, cutoff=0.4)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
+    suggestion = f"; did you mean {near[0]!r}?" if near else ""
     try:
         if hub_folder(source).exists():
             return
+        if "/" not in source:
+            raise InvalidInputError(
+                f"the model {source!r} is neither a built-in name, a folder, nor a name on the hub "
+                f"(owner/name){suggestion}"
+            )
         HfApi().model_info(source, timeout=PATIENCE)
+    except InvalidInputError:
+        raise
     except errors.OfflineModeIsEnabled:
-        return  # loading says so
+        return  # Loading reports the offline mode.
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
         raise InvalidInputError(
-            f"{source!r} is neither on this machine nor a model on the hub{meant}"
+            f"{source!r} is neither on this machine nor a model on the hub{suggestion}"
         ) from None
-    except Exception as error:  # of a network, anything may come
+    except Exception as error:  # A network request may raise any exception.
         raise InvalidInputError(
-            f"{source!r} is not on this machine, and the hub cannot be asked for it "
-            f"({type(error).__name__}){meant}"
+            f"{source!r} is not on this machine, and the hub cannot be reached "
+            f"({type(error).__name__}){suggestion}"
         ) from None

@@ -1,7 +1,7 @@
-"""Causal language models of Hugging Face behind the `Model` protocol.
+"""Causal language models of Hugging Face behind the `Model` interface.
 
-A model is tried before it is taken (`otlp.decode.models.fitting`); how trees are scored is
-`CachedModel`'s.  transformers and torch are imported when a model is loaded, not before.
+A model is checked before use (`otlp.decode.models.fitting`); `CachedModel` scores the trees.
+transformers and torch are imported only when a model is loaded.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from otlp.errors import InvalidInputError
 
 
 class HuggingFaceModel(CachedModel):
-    """A causal language model of transformers that was found to fit, and its tokenizer.
+    """Checked causal language model of transformers and its tokenizer.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        In evaluation mode, on the device where it shall run.
+        Model in evaluation mode, on the device to run on.
     tokenizer : transformers.PreTrainedTokenizerBase, optional
-        For text prompts and for `check_tokenizers`.
+        Tokenizer for text prompts and for `check_tokenizers`.
     sampling : Sampling, optional
-        From logits to next-token distributions.
+        Map from logits to next-token distributions.
     name : str, optional
-        What to call it; by default where it was loaded from.
+        Name of the model; by default the source that it was loaded from.
 
     Raises
     ------
     InvalidInputError
         If the model is in training mode.
     UnsupportedProblemError
-        If its cache cannot be rolled back, as in recurrent models, or its logits are not those of
-        its plain forward.
+        If the cache cannot be rolled back, as in recurrent models, or the logits differ from those
+        of the plain forward.
 
     Notes
     -----
-    Trying takes some eight calls on a dozen tokens, once for each model that transformers made and
-    again if it was changed since.  After that a call costs one forward pass over
-    the tokens that the cache lacks.  `advance` moves the accepted entries of the cache together
-    and crops the rest, without a call.
+    The check takes about eight calls on a dozen tokens, once per transformers model and again after
+    a change to the model.  After that a call costs one forward pass over the tokens that are not in
+    the cache.  `advance` compacts the accepted entries of the cache and crops the rest, without a
+    call.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class HuggingFaceModel(CachedModel):
         self.sampling = Sampling() if sampling is None else sampling
         if model.training:
             raise InvalidInputError(
-                f"{self.name} is in training mode, where it drops out at random: call model.eval()"
+                f"{self.name} is in training mode, where dropout is random: call model.eval()"
             )
         self.slides = has_sliding_windows(self)
         self.tree_attention = choose_tree_attention(self)
@@ -68,57 +68,57 @@ class HuggingFaceModel(CachedModel):
         self.reset()
 
     def encode(self, text: str, what: str = "the prompt") -> IntArray:
-        """Token ids of a text, shape (T,); `what` is its name in an error.
+        """Return the token ids of a text, shape (T,); `what` names the text in an error.
 
         Raises
         ------
         InvalidInputError
-            If the model came without a tokenizer, or the text has no tokens or half a character.
+            If the model has no tokenizer, or the text has no tokens or half a surrogate pair.
         """
         if self.tokenizer is None:
-            raise InvalidInputError(f"{self.name} has no tokenizer: give token ids, not text")
+            raise InvalidInputError(f"{self.name} has no tokenizer: pass token ids instead of text")
         _check_characters(text, what)
         ids = np.asarray(self.tokenizer(text, verbose=False)["input_ids"], dtype=np.int64)
         if not ids.size:
-            raise InvalidInputError(f"{what} is empty: give at least one token")
+            raise InvalidInputError(f"{what} is empty: pass at least one token")
         return ids
 
     def encode_chat(self, messages: list[dict[str, str]]) -> IntArray:
-        """Token ids of a chat up to the answer, shape (T,), by the tokenizer's template.
+        """Return the token ids of a chat up to the answer, shape (T,), from the chat template.
 
         Parameters
         ----------
         messages : list of dict
-            Each with `role` and `content`.
+            Messages, each with `role` and `content`.
 
         Raises
         ------
         InvalidInputError
-            If the model came without a tokenizer or a template, or the template refuses the chat.
+            If the model has no tokenizer or template, or the template rejects the chat.
         """
         if getattr(self.tokenizer, "chat_template", None) is None:
             raise InvalidInputError(
-                f"{self.name} has no chat template: give the prompt as text, as it was trained"
+                f"{self.name} has no chat template: pass the prompt as text in its training format"
             )
         try:
             text = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
             )
-        except Exception as error:  # templates are programs, and raise what they like
+        except Exception as error:  # Templates are programs and may raise any exception.
             raise InvalidInputError(
-                f"the chat template of {self.name} refuses the messages: {error!s:.200}"
+                f"the chat template of {self.name} rejects the messages: {error!s:.200}"
             ) from error
         _check_characters(text, "the chat")
-        # the template has written what a text begins with
+        # The template has already written the tokens that start a text.
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return np.asarray(ids, dtype=np.int64)
 
 
 def _check_characters(text: str, what: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can hold and no tokenizer takes."""
+    """Raise InvalidInputError for half a surrogate pair: valid in JSON, not for tokenizers."""
     half = re.search("[\ud800-\udfff]", text)
     if half:
         raise InvalidInputError(
             f"{what} holds half of a surrogate pair, U+{ord(half[0]):04X}, at character "
-            f"{half.start()}: a text was cut inside a character; leave the half out"
+            f"{half.start()}: the text was cut inside a character; remove the half"
         )

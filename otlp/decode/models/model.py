@@ -1,4 +1,4 @@
-"""What a language model must answer: next-token distributions at the nodes of a token tree."""
+"""Language model interface: next-token distributions at the nodes of a token tree."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from otlp.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """From logits to the distribution that tokens are sampled from.
+    """Sampling settings: the map from logits to the distribution that tokens are sampled from.
 
     Parameters
     ----------
     temperature : float
-        Divides the logits; 0 stands for greedy decoding, a point mass on the arg max.
+        Divisor of the logits; 0 means greedy decoding, a point mass on the arg max.
     top_k : int or None
-        Keep this many most likely tokens; None keeps all.
+        Number of most likely tokens to keep; None keeps all.
     top_p : float
-        Then keep the fewest most likely tokens whose mass reaches this; 1 keeps all.
+        Then keep the smallest set of most likely tokens with at least this mass; 1 keeps all.
     min_p : float
-        Then keep the tokens that are at least so likely, in units of the likeliest; 0 keeps all.
+        Then keep tokens with at least this probability, relative to the most likely token; 0 keeps
+        all.
 
     Raises
     ------
     InvalidInputError
-        If a value is out of its range.
+        If a value is out of range.
 
     Examples
     --------
@@ -53,15 +54,15 @@ class Sampling:
         if self.top_k is not None:
             whole_number(self.top_k, "top_k, unless it is None,")
         if number(self.top_p, "top_p", 0.0, 1.0) == 0.0:
-            raise InvalidInputError("top_p is 0: it must be in (0, 1]")
+            raise InvalidInputError("top_p must be in (0, 1], got 0")
         number(self.min_p, "min_p", 0.0, 1.0)
 
     def at(self, temperature: float | None) -> Sampling:
-        """The same at another temperature; None keeps it, as for a draft that goes its own way."""
+        """Return the same settings at another temperature; None keeps the temperature."""
         return self if temperature is None else replace(self, temperature=temperature)
 
     def distributions(self, logits: npt.ArrayLike) -> FloatArray:
-        """From rows of logits, shape (m, V), to float64 of that shape; ties go to the lowest id."""
+        """Convert logits, shape (m, V), to float64 distributions; ties go to the lowest id."""
         rows = real_array(logits, "logits", 2)
         if self.temperature == 0.0:
             found = np.zeros(rows.shape)
@@ -78,17 +79,18 @@ class Sampling:
 
 
 class Model(ABC):
-    """A language model that is in the middle of a text.
+    """Base class of language models with a current context.
 
-    The text so far is the context.  `start` sets it; `logits` and `distributions` look beyond it,
-    at the nodes of a token tree whose root is the context's end; `advance` commits to one path of
-    that tree and forgets the rest.  An implementation keeps its key-value cache between these
-    calls, and may assume that within one round each tree contains the one before, node by node.
+    The context is the text so far.  `start` sets the context; `logits` and `distributions` evaluate
+    the nodes of a token tree whose root is the end of the context; `advance` appends one path of
+    the tree to the context and drops the rest.  An implementation keeps its key-value cache between
+    these calls.  It may assume that within one round each tree contains the previous tree, with the
+    same node numbers.
 
     Attributes
     ----------
     sampling : Sampling
-        How `distributions` come from `logits`.
+        Settings that `distributions` applies to `logits`.
 
     Examples
     --------
@@ -114,7 +116,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What to call the model in messages and tables."""
+        """Name of the model in messages and tables."""
 
     @property
     @abstractmethod
@@ -123,7 +125,7 @@ class Model(ABC):
 
     @property
     def context_limit(self) -> int | None:
-        """How many tokens the text may grow to; None if there is no limit."""
+        """Maximum number of tokens in the text; None if there is no limit."""
         return None
 
     @property
@@ -133,16 +135,16 @@ class Model(ABC):
 
     @abstractmethod
     def start(self, context: IntArray) -> None:
-        """Begin a text: `context` holds its token ids, shape (T,)."""
+        """Start a text with the token ids `context`, shape (T,)."""
 
     @abstractmethod
     def logits(self, tree: TokenTree, nodes: IntArray) -> npt.NDArray[np.floating]:
-        """Next-token logits after the given nodes, in one call of the model.
+        """Return next-token logits after the given nodes, in one call of the model.
 
         Parameters
         ----------
         tree : TokenTree
-            Node 0 is the end of the context.
+            Token tree; node 0 is the end of the context.
         nodes : ndarray of int64, shape (m,)
             Nodes of the tree.
 
@@ -152,9 +154,9 @@ class Model(ABC):
         """
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Next-token distributions after the given nodes, shape (m, V), float64, rows sum to one.
+        """Return next-token distributions after the nodes, float64 of shape (m, V); rows sum to 1.
 
-        Override it where the softmax is better computed on the device.
+        Override this method to compute the softmax on a device.
         """
         return self.sampling.distributions(self.logits(tree, nodes))
 
@@ -162,17 +164,17 @@ class Model(ABC):
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path from the root to `node`, then `token`, to the context.
 
-        The cache of that path is kept, that of all other nodes is rolled back.
+        Cache entries of the path are kept; entries of all other nodes are rolled back.
         """
 
 
 def check_pair(draft: Model, target: Model) -> None:
-    """Refuse a draft and a target model over different vocabularies.
+    """Raise InvalidInputError if the vocabulary sizes of draft and target differ.
 
     Raises
     ------
     InvalidInputError
-        Naming both sizes.
+        If the sizes differ (the message names both), or an argument is not a model.
 
     Examples
     --------
@@ -190,9 +192,9 @@ def check_pair(draft: Model, target: Model) -> None:
 
 
 def check_sizes(names: tuple[str, str], sizes: tuple[int, int]) -> None:
-    """Refuse draft and target by what is known of them: different vocabulary sizes."""
+    """Raise InvalidInputError if the vocabulary sizes of draft and target differ."""
     if sizes[0] != sizes[1]:
         raise InvalidInputError(
             f"the draft model {names[0]} has {sizes[0]} tokens and the target model "
-            f"{names[1]} has {sizes[1]}: both must be over the same vocabulary"
+            f"{names[1]} has {sizes[1]}: both must have the same vocabulary"
         )

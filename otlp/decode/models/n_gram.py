@@ -1,8 +1,8 @@
-"""A draft model that costs next to nothing: interpolated n-grams of a corpus and of the text.
+"""Very cheap draft model: interpolated n-grams of a corpus and of the text so far.
 
-Its distribution mixes what followed the last token, the last two, ... before, each length weighted
-by how predictable its followers are (Witten and Bell 1991, as in Chen and Goodman 1999, section
-2.4), down to the uniform distribution, so that every token has some probability.
+The distribution mixes the earlier followers of the last token, the last two tokens, ..., and the
+uniform distribution, so every token has positive probability.  The weight of each length depends on
+how predictable its followers are (Witten and Bell 1991, as in Chen and Goodman 1999, section 2.4).
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
 class NGram(TextModel):
-    """Interpolated n-grams, counted in a corpus, the prompt, and what was generated so far.
+    """Interpolated n-grams, counted in a corpus, the prompt, and the generated tokens.
 
     Parameters
     ----------
     vocab_size : int
         Vocabulary size V.
     order : int
-        The longest n-gram: up to ``order - 1`` last tokens are looked for.
+        Length of the longest n-gram: up to ``order - 1`` last tokens are matched.
     corpus : array_like of int, shape (T,), optional
-        Token ids of a text to count in beforehand.
+        Token ids of a text whose n-grams are counted too.
     sampling : Sampling, optional
-        What becomes of the distribution, whose logarithms are the logits.
+        Sampling applied to the logarithms of the distribution.
     name : str
-        What to call it.
+        Name of the model.
 
     Raises
     ------
     InvalidInputError
-        If V or `order` is less than 1, or the corpus holds something else than tokens.
+        If V or `order` is less than 1, or the corpus is not a list of token ids.
 
     Notes
     -----
-    With c(h, y) how often y followed h, c(h) its sum and t(h) the number of different followers,
-    P(y | h) = (c(h, y) + t(h) P(y | h')) / (c(h) + t(h)), where h' is h without its first token;
-    below the empty h stands 1/V.  A call takes O(V + T) time a node, T the length of the text, and
-    time for the places of the last token in the corpus.
+    Let c(h, y) count how often y followed h, let c(h) be its sum over y, and let t(h) be the number
+    of distinct followers.  Then P(y | h) = (c(h, y) + t(h) P(y | h')) / (c(h) + t(h)), where h' is
+    h without its first token; the empty h interpolates with 1/V.  A call takes O(V + T) time per
+    node, where T is the length of the text, plus time linear in the occurrences of the last token
+    in the corpus.
 
     Examples
     --------
@@ -72,24 +73,24 @@ class NGram(TextModel):
         self._corpus = Corpus(self.corpus, self.vocab_size) if self.corpus.size else None
 
     def distribution(self, text: IntArray) -> FloatArray:
-        """Next-token distribution after a text; see the class."""
+        """Return the next-token distribution after a text; see the class."""
         counts = np.bincount(text, minlength=self.vocab_size)
         lengths = [followers(text, self.order - 1)]
         if self._corpus is not None:
             counts = counts + self._corpus.counts
             lengths.append(self._corpus.followers(text, self.order - 1))
-        seen = [np.concatenate(met) for met in zip_longest(*lengths, fillvalue=NOTHING)]
-        levels = [self._counted(tokens) for tokens in reversed(seen)]
-        return self._interpolated([*levels, _positive(counts)])
+        seen = [np.concatenate(found) for found in zip_longest(*lengths, fillvalue=NOTHING)]
+        levels = [self._count(tokens) for tokens in reversed(seen)]
+        return self._interpolate([*levels, _positive(counts)])
 
-    def _counted(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
-        """Different tokens and how often each is there, in the cheaper of two ways."""
+    def _count(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the distinct tokens and their counts, by the cheaper of two methods."""
         if tokens.size < self.vocab_size // 16:
             found, counts = np.unique(tokens, return_counts=True)
             return found, counts
         return _positive(np.bincount(tokens, minlength=self.vocab_size))
 
-    def _interpolated(self, levels: list[tuple[IntArray, IntArray]]) -> FloatArray:
+    def _interpolate(self, levels: list[tuple[IntArray, IntArray]]) -> FloatArray:
         mixed = np.zeros(self.vocab_size)
         weight = 1.0
         for tokens, counts in levels:

@@ -1,4 +1,4 @@
-"""Where the end of a text was met before, and what followed there."""
+"""Tokens that followed earlier occurrences of the end of a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otlp.distribution import IntArray
 
 
 class Corpus:
-    """A long text that is asked again and again, indexed by token.
+    """Long text with an index by token, for repeated queries.
 
     Parameters
     ----------
@@ -21,54 +21,58 @@ class Corpus:
 
     Notes
     -----
-    O(T log T) time once, 16 T bytes.
+    Construction takes O(T log T) time; the index needs 16 T bytes.
     """
 
     def __init__(self, tokens: IntArray, vocab_size: int) -> None:
         self.tokens = tokens
         self.counts = np.bincount(tokens, minlength=vocab_size)
-        self._places = np.argsort(tokens[:-1], kind="stable") + 1
-        self._starts = np.searchsorted(tokens[self._places - 1], np.arange(vocab_size + 1))
+        self._positions = np.argsort(tokens[:-1], kind="stable") + 1
+        self._starts = np.searchsorted(tokens[self._positions - 1], np.arange(vocab_size + 1))
 
     def __deepcopy__(self, memo: dict[int, object]) -> Corpus:
-        """Itself: it never changes."""
+        """Return the object itself: a corpus is immutable."""
         return self
 
     def followers(self, text: IntArray, longest: int) -> Iterator[IntArray]:
-        """See `followers`; takes time for the occurrences of the last token, not for T."""
+        """See `followers`; the cost depends on the occurrences of the last token, not on T."""
         if text.size:
             last = int(text[-1])
-            places = self._places[self._starts[last] : self._starts[last + 1]]
-            yield from _narrowing(self.tokens, places, text, longest)
+            positions = self._positions[self._starts[last] : self._starts[last + 1]]
+            yield from _match_longer(self.tokens, positions, text, longest)
 
 
 def followers(text: IntArray, longest: int) -> Iterator[IntArray]:
-    """Tokens that followed the last token of a text before, its last two, three, ...
+    """Yield the tokens that followed earlier occurrences of the last token, last two tokens, ...
 
     Parameters
     ----------
     text : ndarray of int64, shape (T,)
     longest : int
-        How many last tokens to look for at most.
+        Maximum number of last tokens to match.
 
     Yields
     ------
     ndarray of int64, shape (m,), m >= 1
-        One for each length that was met before; O(T) time for the first, O(m) for the others.
+        Followers for each length with an earlier occurrence; O(T) time for the first length, O(m)
+        for the others.
     """
     if text.size:
-        yield from _narrowing(text, np.flatnonzero(text[:-1] == text[-1]) + 1, text, longest)
+        yield from _match_longer(text, np.flatnonzero(text[:-1] == text[-1]) + 1, text, longest)
 
 
-def _narrowing(
-    tokens: IntArray, places: IntArray, text: IntArray, longest: int
+def _match_longer(
+    tokens: IntArray, positions: IntArray, text: IntArray, longest: int
 ) -> Iterator[IntArray]:
-    """Followers at places that stand behind the last token, at those behind the last two, ..."""
+    """Yield followers of matches of the last token, the last two tokens, ..., up to `longest`.
+
+    `positions` are the positions in `tokens` after the matches of the last token.
+    """
     for length in range(2, longest + 2):
-        if not places.size:
+        if not positions.size:
             return
-        yield tokens[places]
+        yield tokens[positions]
         if length > text.size:
             return
-        places = places[places >= length]
-        places = places[tokens[places - length] == text[-length]]
+        positions = positions[positions >= length]
+        positions = positions[tokens[positions - length] == text[-length]]

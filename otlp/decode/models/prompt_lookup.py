@@ -1,4 +1,4 @@
-"""A draft model that copies: what followed the longest repeated end of the text before."""
+"""Draft model that copies the tokens after earlier occurrences of the end of the text."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from otlp.distribution import FloatArray, IntArray
 class PromptLookup(TextModel):
     """Relative frequencies of the tokens that followed the longest repeated end of the text.
 
-    Prompt lookup as engines have it drafts one such continuation; here it is a distribution, and
-    every algorithm that takes a draft model takes this one.  It is sharp where the text repeats
-    itself, as in summaries and edits, and poor elsewhere: mix it with another (`Mixture`).
+    Engines' prompt lookup drafts one such continuation.  Here prompt lookup is a distribution, so
+    it works with every algorithm that uses a draft model.  It predicts well where the text repeats
+    itself, as in summaries and edits, and poorly elsewhere: mix it with another model (`Mixture`).
 
     Parameters
     ----------
     vocab_size : int
         Vocabulary size V.
     longest : int
-        How many last tokens are looked for at most.
+        Maximum number of last tokens to match.
     sampling : Sampling, optional
-        What becomes of the distribution, whose logarithms are the logits.
+        Sampling applied to the logarithms of the distribution.
 
     Raises
     ------
@@ -34,8 +34,8 @@ class PromptLookup(TextModel):
 
     Notes
     -----
-    If the last token is new, the distribution is that of the tokens of the text; if there is no
-    text, it is uniform.  O(V + T) time a node, T the length of the text.
+    If the last token is new, the distribution is the token frequencies of the text; for an empty
+    text it is uniform.  O(V + T) time per node, where T is the length of the text.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class PromptLookup(TextModel):
         self.longest = whole_number(longest, "longest")
 
     def distribution(self, text: IntArray) -> FloatArray:
-        """Next-token distribution after a text; see the class."""
+        """Return the next-token distribution after a text; see the class."""
         seen = text if text.size else np.arange(self.vocab_size)
         for found in followers(text, self.longest):
             seen = found

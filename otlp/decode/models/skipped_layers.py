@@ -1,8 +1,8 @@
-"""A model that drafts for itself: its network without some of its layers.
+"""Self-speculative decoding: the draft is the target network without some of its layers.
 
-Such a draft needs no training and no weights of its own (self-speculative decoding: Zhang et al.
-2024, Draft & Verify, arXiv:2309.08168; Elhoushi et al. 2024, LayerSkip, arXiv:2404.16710; Xia et
-al. 2025, SWIFT, arXiv:2410.06916).
+The draft needs no training and no additional weights (Zhang et al. 2024, Draft & Verify,
+arXiv:2309.08168; Elhoushi et al. 2024, LayerSkip, arXiv:2404.16710; Xia et al. 2025, SWIFT,
+arXiv:2410.06916).
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 def skip_layers(
     model: HuggingFaceModel, layers: Sequence[int], sampling: Sampling | None = None
 ) -> HuggingFaceModel:
-    """Make a draft of a loaded model, without some of its layers.
+    """Make a draft from a loaded model by skipping some of its layers.
 
     Parameters
     ----------
     model : HuggingFaceModel
-        A decoder of transformers whose layers are one list.
+        A transformers decoder whose layers are in one list.
     layers : sequence of int
-        Numbers of the layers that are left out, from 0; not all of them.
+        Indices of the skipped layers, starting at 0; at least one layer must remain.
     sampling : Sampling, optional
-        From logits to next-token distributions.
+        Map from logits to next-token distributions.
 
     Returns
     -------
     HuggingFaceModel
-        With a cache of its own.  It shares the weights of `model`, which are not copied.  Its
-        distributions are those of a model whose layers were deleted and which was saved then.
+        Draft with its own cache; it shares the weights of `model` without a copy.  Its
+        distributions equal those of a model saved after deleting the layers.
 
     Raises
     ------
     InvalidInputError
-        If a number is none of a layer's or is there twice, no layer is left out, or none is left.
+        If an index is invalid or repeated, if no layer is skipped, or if no layer remains.
     UnsupportedProblemError
-        If the network has no list of its layers, or cannot be built with fewer.
+        If the network does not have one list of layers, or cannot be built with fewer layers.
 
     Examples
     --------
@@ -63,9 +63,9 @@ def skip_layers(
 
 
 def without_layers(network: Any, layers: Sequence[int], name: str) -> Any:
-    """A network of transformers without some of its layers, over the same weights.
+    """Return a transformers network without some of its layers, sharing the weights.
 
-    Parameters and errors are those of `skip_layers`; `name` is that of the network in an error.
+    Parameters and errors are those of `skip_layers`; `name` names the network in an error.
     """
     import torch
 
@@ -77,14 +77,14 @@ def without_layers(network: Any, layers: Sequence[int], name: str) -> Any:
     }
     if len(lists) != 1:
         raise UnsupportedProblemError(
-            f"{name} has {len(lists)} lists of {count} layers: layers can be left out of a decoder "
-            "whose layers are one list"
+            f"{name} has {len(lists)} lists of {count} layers: layers can be skipped only in a "
+            "decoder with one list of layers"
         )
-    (listed,) = lists
-    whole = all(isinstance(one, int) and not isinstance(one, bool) for one in layers)
+    (list_path,) = lists
+    whole = all(isinstance(index, int) and not isinstance(index, bool) for index in layers)
     if not whole or not set(layers) <= set(range(count)) or len(set(layers)) < len(layers):
         raise InvalidInputError(
-            f"layers must be different layers of {name}, 0 to {count - 1}, got {list(layers)}"
+            f"layers must be distinct layers of {name}, 0 to {count - 1}, got {list(layers)}"
         )
     if not 0 < len(layers) < count:
         raise InvalidInputError(
@@ -93,27 +93,27 @@ def without_layers(network: Any, layers: Sequence[int], name: str) -> Any:
         )
     kept = [layer for layer in range(count) if layer not in layers]
     try:
-        return _of_layers(network, listed, kept, count)
-    except Exception as error:  # any code may be behind a model, and raise anything
+        return _keep_layers(network, list_path, kept, count)
+    except Exception as error:  # A model may run any code and raise any exception.
         raise UnsupportedProblemError(
             f"{name} cannot be built without layers {list(layers)}: {reason_of(error)}"
         ) from error
 
 
-def _of_layers(network: Any, listed: str, kept: list[int], count: int) -> Any:
-    """A network of some layers of another, with its weights."""
+def _keep_layers(network: Any, list_path: str, kept: list[int], count: int) -> Any:
+    """Return a network with only the kept layers of another network, sharing its weights."""
     import torch
 
     config = deepcopy(network.config)
     text = config.get_text_config()
     for name, value in vars(text).items():
-        if isinstance(value, list) and len(value) == count:  # what each layer is
+        if isinstance(value, list) and len(value) == count:  # One setting per layer.
             setattr(text, name, [value[layer] for layer in kept])
     text.num_hidden_layers = len(kept)
     with torch.device("meta"):
         shorter = type(network)(config)
-    place = {str(layer): str(number) for number, layer in enumerate(kept)}
-    layer = re.compile(rf"^({re.escape(listed)}\.)(\d+)(\..*)$")
+    new_index = {str(layer): str(number) for number, layer in enumerate(kept)}
+    layer = re.compile(rf"^({re.escape(list_path)}\.)(\d+)(\..*)$")
 
     def renamed(entries: Any) -> dict[str, Any]:
         found = {}
@@ -121,12 +121,12 @@ def _of_layers(network: Any, listed: str, kept: list[int], count: int) -> Any:
             match = layer.match(name)
             if match is None:
                 found[name] = value
-            elif match[2] in place:
-                found[match[1] + place[match[2]] + match[3]] = value
+            elif match[2] in new_index:
+                found[match[1] + new_index[match[2]] + match[3]] = value
         return found
 
     shorter.load_state_dict(renamed(network.state_dict().items()), assign=True)
-    # what is not stored with the weights, such as the frequencies of positions
+    # Buffers that are not stored with the weights, such as rotary frequencies.
     buffers = renamed(network.named_buffers())
     for name, value in list(shorter.named_buffers()):
         if value.is_meta:

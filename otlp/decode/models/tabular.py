@@ -1,4 +1,4 @@
-"""A language model written out as tables: the distribution after every prefix, for exact tests."""
+"""Language model stored as tables of the distribution after every prefix, for exact tests."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from otlp.errors import InvalidInputError
 
 
 class TabularModel(TextModel):
-    """Next-token distributions listed for every prefix of fewer than `length` tokens.
+    """Model with a table of next-token distributions for every prefix shorter than `length`.
 
     Parameters
     ----------
     tables : sequence of array_like
-        ``tables[t]`` has shape (V, ..., V), t + 1 axes: the distribution after each prefix of t
-        tokens along the last axis.
+        ``tables[t]`` has shape (V, ..., V) with t + 1 axes; its last axis holds the distribution
+        after each prefix of t tokens.
     name : str
-        What to call it.
+        Name of the model.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError
-        If a table has the wrong shape or a row is no distribution.
+        If a table has the wrong shape or a row is not a distribution.
 
     Examples
     --------
@@ -42,25 +42,25 @@ class TabularModel(TextModel):
 
     def __init__(self, tables: Sequence[npt.ArrayLike], name: str = "tabular") -> None:
         if not isinstance(tables, Sequence) or not len(tables):
-            raise InvalidInputError("a tabular model needs a list of tables, tables[0] of (V,)")
+            raise InvalidInputError("tables must be a list of tables, with tables[0] of shape (V,)")
         self.tables: list[FloatArray] = []
         for depth, given in enumerate(tables):
             table = real_array(given, f"tables[{depth}]", depth + 1)
             size = self.tables[0].size if depth else table.size
             if table.shape != (size,) * (depth + 1):
                 raise InvalidInputError(
-                    f"tables[{depth}] has shape {table.shape}: it must be {(size,) * (depth + 1)}"
+                    f"tables[{depth}] must have shape {(size,) * (depth + 1)}, got {table.shape}"
                 )
             self.tables.append(_distributions(table.astype(np.float64), f"tables[{depth}]"))
         super().__init__(self.tables[0].size, name)
 
     @property
     def length(self) -> int:
-        """How many tokens the tables cover."""
+        """Number of tokens that the tables cover."""
         return len(self.tables)
 
     def distribution(self, prefix: Sequence[int] | IntArray) -> FloatArray:
-        """Next-token distribution after a prefix, shape (V,).
+        """Return the next-token distribution after a prefix, shape (V,).
 
         Raises
         ------
@@ -70,41 +70,47 @@ class TabularModel(TextModel):
         prefix = token_ids(prefix, "the prefix", self.vocab_size).tolist()
         if len(prefix) >= self.length:
             raise InvalidInputError(
-                f"the prefix has {len(prefix)} tokens and the tables end at {self.length - 1}: "
+                f"the prefix must have at most {self.length - 1} tokens, got {len(prefix)}: "
                 "make a tabular model with a greater length"
             )
         found: FloatArray = self.tables[len(prefix)][tuple(prefix)]
         return found
 
     def joint(self, length: int) -> FloatArray:
-        """Distribution of the first `length` tokens, shape (V, ..., V) with `length` axes."""
+        """Return the distribution of the first `length` tokens, shape (V, ..., V), `length` axes.
+
+        Raises
+        ------
+        InvalidInputError
+            If `length` exceeds the tables.
+        """
         if whole_number(length, "length", 0) > self.length:
-            raise InvalidInputError(f"length is {length}: the tables cover {self.length} tokens")
+            raise InvalidInputError(f"the tables cover {self.length} tokens, got length {length}")
         joint: FloatArray = np.ones(())
         for table in self.tables[:length]:
             joint = joint[..., None] * table
         return joint
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Distributions after the given nodes as they stand in the tables, shape (m, V)."""
-        return self._after(tree, nodes)
+        """Return the table rows after the given nodes, shape (m, V)."""
+        return self._distributions_after(tree, nodes)
 
 
 def _distributions(rows: FloatArray, name: str) -> FloatArray:
-    """Normalise all rows at once; of those that are no distributions the first is named."""
+    """Normalise all rows at once; raise an error that names the first invalid row."""
     with np.errstate(over="ignore", invalid="ignore"):
         totals = np.add.reduce(rows, axis=-1)
-    sound = np.minimum.reduce(rows, axis=-1, initial=0.0) >= 0.0
-    sound &= np.abs(totals - 1.0) <= SUM_TOLERANCE[8]
-    if not sound.all():
-        first = np.unravel_index(np.argmin(sound), sound.shape)
+    valid = np.minimum.reduce(rows, axis=-1, initial=0.0) >= 0.0
+    valid &= np.abs(totals - 1.0) <= SUM_TOLERANCE[8]
+    if not valid.all():
+        first = np.unravel_index(np.argmin(valid), valid.shape)
         as_distribution(rows[first], name + "".join(f"[{token}]" for token in first))
     normalised: FloatArray = rows / totals[..., None]
     return normalised
 
 
 MOST_NUMBERS = 10**8
-"""In the largest table of a random model."""
+"""Maximum number of entries in the largest table of a random model."""
 
 
 def random_pair(
@@ -122,12 +128,12 @@ def random_pair(
     vocab_size : int
         Vocabulary size V, at least 1.
     length : int
-        How many tokens the tables cover, at least 1; V^length numbers a model.
+        Number of tokens that the tables cover, at least 1; V^length numbers per model.
     rng : numpy.random.Generator
     spread : float
         Standard deviation of the target's logits.
     noise : float
-        Standard deviation of what the draft's logits add to the target's.
+        Standard deviation of the difference between the draft's and the target's logits.
 
     Returns
     -------
@@ -136,8 +142,8 @@ def random_pair(
     Raises
     ------
     InvalidInputError
-        If `vocab_size` or `length` is less than 1, V^length above `MOST_NUMBERS`, or an argument
-        of another type.
+        If `vocab_size` or `length` is less than 1, V^length is above `MOST_NUMBERS`, or an argument
+        has the wrong type.
 
     Examples
     --------
@@ -151,8 +157,8 @@ def random_pair(
     whole_number(length, "length")
     if length > MOST_NUMBERS or length * math.log(vocab_size) > math.log(MOST_NUMBERS):
         raise InvalidInputError(
-            f"vocab_size^length is above {MOST_NUMBERS:,}: that many numbers a model are not made; "
-            "use a smaller vocabulary or length"
+            f"vocab_size^length must be at most {MOST_NUMBERS:,} (numbers per model): use a "
+            "smaller vocabulary or length"
         )
     is_a(rng, np.random.Generator, "rng")
     number(spread, "spread", 0.0)

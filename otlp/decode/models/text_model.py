@@ -1,4 +1,4 @@
-"""Models whose next-token distribution is a plain function of the text, with nothing to cache."""
+"""Base class of models whose next-token distribution is a function of the text, without a cache."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 MOST_TOKENS = 10**8
-"""Of a vocabulary; rows of probabilities have that many numbers."""
+"""Maximum vocabulary size; each row of probabilities has this many numbers."""
 
 
 class TextModel(Model):
-    """A model that is given by `distribution`, a function of the text so far.
+    """Base class of models defined by `distribution`, a function of the text so far.
 
     Parameters
     ----------
     vocab_size : int
         Vocabulary size V.
     name : str
-        What to call it.
+        Name of the model.
     sampling : Sampling, optional
-        What becomes of the distribution, whose logarithms are the logits.
+        Sampling applied to the logarithms of the distribution.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class TextModel(Model):
     Raises
     ------
     InvalidInputError
-        If V is no whole number from 1 to 100,000,000.
+        If V is not a whole number from 1 to 100,000,000.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class TextModel(Model):
     def __init__(self, vocab_size: int, name: str, sampling: Sampling | None = None) -> None:
         self._vocab_size = whole_number(vocab_size, "vocab_size")
         if self._vocab_size > MOST_TOKENS:
-            raise InvalidInputError(f"vocab_size is {vocab_size}: at most {MOST_TOKENS:,}")
+            raise InvalidInputError(f"vocab_size must be at most {MOST_TOKENS:,}, got {vocab_size}")
         self._name = name
         self.sampling = Sampling() if sampling is None else sampling
         is_a(self.sampling, Sampling, "sampling")
@@ -63,7 +63,7 @@ class TextModel(Model):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the model."""
         return self._name
 
     @property
@@ -73,21 +73,21 @@ class TextModel(Model):
 
     @abstractmethod
     def distribution(self, text: IntArray) -> FloatArray:
-        """Next-token distribution after a text of token ids, shape (T,), T >= 0; shape (V,)."""
+        """Return the next-token distribution, shape (V,), after token ids of shape (T,), T >= 0."""
 
     def start(self, context: IntArray) -> None:
-        """Begin a text."""
+        """Start a text."""
         self.context = token_ids(context, "the context", self.vocab_size)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Logarithms of the distributions after the given nodes, shape (m, V)."""
+        """Return the logarithms of the distributions after the given nodes, shape (m, V)."""
         with np.errstate(divide="ignore"):
-            return np.log(self._after(tree, nodes))
+            return np.log(self._distributions_after(tree, nodes))
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path to `node`, then `token`."""
         self.context = np.concatenate([self.context, tree.path(node), [token]])
 
-    def _after(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+    def _distributions_after(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         texts = (np.append(self.context, tree.path(int(node))) for node in nodes)
         return np.array([self.distribution(text) for text in texts])

@@ -1,4 +1,4 @@
-"""Verification algorithms, one file each, behind one interface."""
+"""Verification algorithms with a common interface, one file per algorithm."""
 
 from collections.abc import Mapping
 
@@ -63,7 +63,7 @@ Block()
 """
 
 SEEDED: Mapping[str, Verification] = {"equality": Equality()}
-"""By name, those of targets that draw by a seed, and not by random numbers of the round's own.
+"""Algorithms by name for targets that draw with a seed instead of the round's random numbers.
 
 Examples
 --------
@@ -74,12 +74,12 @@ Examples
 
 
 def find_verification(wanted: str | Verification) -> Verification:
-    """Look an algorithm up by name; one that is an object already is handed back.
+    """Return the algorithm with a given name; a Verification is returned unchanged.
 
     Raises
     ------
     InvalidInputError
-        If there is no algorithm of this name; names those there are.
+        If there is no algorithm of this name; the message lists the names.
 
     Examples
     --------
@@ -96,6 +96,6 @@ def find_verification(wanted: str | Verification) -> Verification:
     if not isinstance(wanted, str) or wanted not in known:
         raise InvalidInputError(
             f"there is no verification algorithm {wanted!r}: choose from {', '.join(known)}, "
-            "or give a Verification"
+            "or pass a Verification"
         )
     return known[wanted]

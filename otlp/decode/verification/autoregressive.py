@@ -1,4 +1,4 @@
-"""The baseline: sample the next token from the target, accept nothing."""
+"""Autoregressive baseline: sample the next token from the target, accept no draft token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otlp.distribution import FloatArray
 
 @dataclass(frozen=True)
 class Autoregressive(OfTrees):
-    """Ignore the draft; meant for `otlp.decode.no_draft()`, valid on every tree.
+    """Ignore the draft; intended for `otlp.decode.no_draft()`, valid on every tree.
 
     Examples
     --------
@@ -31,10 +31,10 @@ class Autoregressive(OfTrees):
     name: ClassVar[str] = "autoregressive"
 
     def drafting(self, paths: int, length: int) -> Drafting:
-        """Nothing."""
+        """Return a drafting without draft tokens."""
         return no_draft()
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Keep the root; see `Verification.verify`."""
+        """Accept only the root; see `Verification.verify`."""
         return Outcome(0, targets[0])

@@ -1,4 +1,4 @@
-"""Block verification: accept the longest prefix of a path by one joint rule."""
+"""Block verification: accept a prefix of a path by a joint rule for all its tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from otlp.numerics.positive_part import positive_part
 
 
 def next_weight(weight: float, p: float, q: float) -> float:
-    """Weight of a prefix from that of its parent: min(1, w p/q) (Sun et al. 2024, Eq. 4)."""
+    """Return the weight of a prefix from its parent's weight w: min(1, w p/q).
+
+    Source: Sun et al. 2024, Eq. 4.
+    """
     return 1.0 if weight * p >= q else weight * p / q
 
 
@@ -32,14 +35,14 @@ def accept_prefix(
     Parameters
     ----------
     path : sequence of int
-        Nodes of the path, the root first.
+        Nodes of the path, starting at the root.
     weights : sequence of float
-        Weight w of each of these prefixes; 1 at the root.
+        Weight w of each prefix; 1 at the root.
     targets : ndarray, shape (N, V)
         The target's distribution at each node of the tree.
     draft_distribution : callable
-        From a place in `path` to the draft's distribution there, shape (V,); asked only where a
-        longer prefix was rejected.
+        Function from an index into `path` to the draft's distribution at that node, shape (V,);
+        called only where a longer prefix was rejected.
     chooser : Chooser
 
     Returns
@@ -48,9 +51,9 @@ def accept_prefix(
 
     Notes
     -----
-    Sun et al. 2024, Algorithm 2: the whole path is accepted with probability w; else the prefix
-    before with sum(left) / (sum(left) + 1 - w), left = (w p - q)^+, which is also the distribution
-    of the correction up to its scale; and so on upwards.
+    Sun et al. 2024, Algorithm 2: the whole path is accepted with probability w.  Otherwise the next
+    shorter prefix is accepted with probability sum(left) / (sum(left) + 1 - w), where
+    left = (w p - q)^+; the correction follows left / sum(left).  Repeat towards the root.
     """
     last = len(path) - 1
     if chooser.accept(weights[last]):
@@ -59,7 +62,7 @@ def accept_prefix(
         p = targets[path[at]]
         left, total = positive_part(weights[at], p, 1.0, draft_distribution(at))
         if total <= 0.0:
-            # Nothing is missing here; at the root that happens with probability zero.
+            # The residual is zero here; at the root this has probability zero.
             if at == 0:
                 return Outcome(path[0], p)
             continue
@@ -70,10 +73,10 @@ def accept_prefix(
 
 @dataclass(frozen=True)
 class Block(OfOnePath):
-    """Block verification of one path, the best of all single-path algorithms.
+    """Block verification of one path, optimal among single-path algorithms.
 
     Source: Sun et al. 2024; Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 3.4.
-    O(V) for each prefix that is looked at from the end of the path.
+    O(V) for each prefix visited from the end of the path.
 
     Examples
     --------
@@ -90,7 +93,7 @@ class Block(OfOnePath):
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Weigh the prefixes downwards, accept upwards; see `Verification.verify`."""
+        """Compute weights downwards, accept upwards; see `Verification.verify`."""
         path = tree.ancestry(int(tree.leaves[0])) if tree.leaves.size else [0]
         weights = [1.0]
         for node, child in pairwise(path):

@@ -1,4 +1,4 @@
-"""Bottom-up verification: leaves first, by a single-step plan for what each node must give."""
+"""Bottom-up verification: leaves first, with a single-step plan for the mass of each node."""
 
 from __future__ import annotations
 
@@ -9,46 +9,49 @@ from typing import ClassVar
 import numpy as np
 
 from otlp import Guarantee
+from otlp.capability import Capability
 from otlp.checks import is_a
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.post_order import PostOrder
 from otlp.decode.verification.top_down import TopDown
 from otlp.distribution import FloatArray
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
 class BottomUp(PostOrder):
-    """Lift a single-step rule to trees so that a subtree that is rejected gives back.
+    """Extend a single-step rule to trees; rejected subtrees return their mass to the parent.
 
-    At a node of weight w the target mass of the next token y is w p(y), and 1 - w is that of no
-    token: a problem over one token more, which is never drafted.  Its plan, given the drafted
-    children, says with which probability each of them is to be accepted, itself or below; each is
-    tried with its share of what those before it left, and that may be more than w.  After the last
-    the node is accepted with the correction's share of what is left, and else its parent goes on.
+    At a node of weight w the next token y has target mass w p(y), and an additional token, which is
+    never drafted, has mass 1 - w.  The plan of this problem, given the drafted children, defines
+    the probability that each child is accepted, itself or below.  Each child is tried with its
+    share of the mass left by the earlier children; this share may exceed w.  After the last child
+    the node is accepted with the correction's share of the remaining mass; otherwise its parent
+    continues.
 
-    On one path that is block verification.  With recursive rejection as the step it is traversal.
+    On one path this is block verification.  With recursive rejection as the step it is traversal.
 
-    Source: this project.  UniVer (Weng, Hu and Yairi 2026, arXiv:2605.04543) says that acceptance
-    probabilities of prefixes scale local plans, and decides in post-order; Layer Verification (Cha,
-    Cho and Yun 2026) that it lifts any single-step rule.  Only their abstracts were at hand: this
-    need be neither.
+    Source: this project.  According to its abstract, UniVer (Weng, Hu and Yairi 2026,
+    arXiv:2605.04543) scales local plans by acceptance probabilities of prefixes and decides in
+    post-order; according to its abstract, Layer Verification (Cha, Cho and Yun 2026) extends any
+    single-step rule.  Only the abstracts were available: this rule may differ from both.
 
     Parameters
     ----------
     step : TopDown
-        Its solver and fallback make the plan at a node, which must be lossless.
+        Single-step rule; its solver and fallback compute the plan at a node, which must be
+        lossless.
 
     Raises
     ------
     InvalidInputError
-        If the step is of another type, or takes approximate plans.
+        If the step has the wrong type, or accepts approximate plans.
 
     Notes
     -----
-    One problem a node that is reached.  For every kind of draws that the solver takes, those
-    without replacement among them.
+    One problem per visited node.  Supports every draft scheme that the solver supports, including
+    draws without replacement.
 
     Examples
     --------
@@ -68,16 +71,16 @@ class BottomUp(PostOrder):
         is_a(self.step, TopDown, "step")
         if self.step.guarantee < Guarantee.LOSSLESS:
             raise InvalidInputError(
-                f"the plans of {self.step!r} are {self.step.guarantee}: nothing bounds what that "
-                "adds up to leaves first; use the step itself, or a lossless one"
+                f"step must be lossless, got {self.step!r} with {self.step.guarantee} plans: their "
+                "total error has no bound bottom-up; use the step itself, or a lossless step"
             )
 
     def drafting(self, paths: int, length: int) -> Drafting:
-        """What the step is made for."""
+        """Return the drafting of the step."""
         return self.step.drafting(paths, length)
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Take what the step takes."""
+        """Return whether the step supports the drafting."""
         return self.step.supports(drafting)
 
     def attempts(

@@ -1,4 +1,4 @@
-"""Equality: go down the tree along the target's own draws."""
+"""Sampled verification: follow the target's own draws down the tree."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from otlp.numerics.exponentials import Seed
 
 @dataclass(frozen=True)
 class Equality(OfTrees):
-    """Accept a drafted token if it is what the target draws: for targets that draw by a seed.
+    """Accept a draft token if it equals the target's draw; for targets that draw with a seed.
 
-    Of a `GumbelMax` target the text is token for token the one of plain decoding with its seed,
-    whatever was drafted.  No distribution of the draft is looked at, nothing is drawn.
+    With a `GumbelMax` target the text equals the text of plain decoding with the same seed, token
+    for token, whatever the draft.  The rule does not use the draft's distributions or randomness.
 
     Parameters
     ----------
     calibration : Calibration, optional
-        Of the draft that `models` makes; by default that of the pair if it ships.
+        Calibration of the draft that `models` makes; by default the pair's calibration if it
+        ships, otherwise one that suits most pairs.
 
     Examples
     --------
@@ -50,30 +51,30 @@ class Equality(OfTrees):
     name: ClassVar[str] = "equality"
 
     def drafting(self, paths: int, length: int) -> Drafting:
-        """A tree of K L nodes, the likeliest given the noise, in up to L draft calls."""
+        """Return a tree of the K L most likely nodes given the noise, in up to L draft calls."""
         return top_tree(paths * length, length)
 
     def models(self, draft: Model, target: Model, seed: Seed) -> tuple[Model, Model]:
-        """Share the noise of a seed; see `with_shared_noise`."""
+        """Return draft and target that share the noise of a seed; see `with_shared_noise`."""
         return with_shared_noise(draft, target, seed, self.calibration)
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Go down the tree; see `Verification.verify`.
+        """Follow the target's draws; see `Verification.verify`.
 
         Raises
         ------
         InvalidInputError
-            If the target is not certain of what it draws.
+            If the target is not deterministic.
         """
         node = 0
         while True:
             drawn = int(np.argmax(targets[node]))
             if targets[node, drawn] < 1.0:
                 raise InvalidInputError(
-                    f"equality needs a target that is certain of what it draws, and this one gives "
-                    f"its likeliest token {targets[node, drawn]:.3g}: wrap it in GumbelMax, or "
-                    "verify with target-only, which draws from it"
+                    "equality needs a deterministic target, got probability "
+                    f"{targets[node, drawn]:.3g} for the most likely token: wrap the target in "
+                    "GumbelMax, or verify with target-only, which samples from the target"
                 )
             below = [n for n in tree.draws.get(node, ()) if tree.tokens[n] == drawn]
             if not below:

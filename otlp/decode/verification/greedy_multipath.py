@@ -1,4 +1,4 @@
-"""Greedy multi-path block verification: the highest of K paths in a lexicographic order."""
+"""Greedy multi-path block verification: verify the highest of K paths in lexicographic order."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
 BLOCK = 256
-"""Tokens that are worked on together, so that sums of powers fill the vectors."""
+"""Tokens per block, so that sums of powers fill the vector registers."""
 
 DROPPED = 11
-"""Bits of single precision that ranks leave out: a digit less to sort."""
+"""Mantissa bits of single precision that ranks omit, which saves one radix pass when sorting."""
 
 Ranks = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class PathInterval:
-    """A prefix and the part of the order that its paths take up.
+    """A prefix and the interval of the path order that its paths occupy.
 
     Attributes
     ----------
     paths : int
-        How many paths are drafted.
+        Number of drafted paths.
     low, width : float
-        The draft's mass of all paths below those of this prefix, and of this prefix.
+        The draft's mass of all paths before those of this prefix, and of this prefix.
     rank : tuple
-        (rank, token) of each token, see `_rank`: comparing two gives the order of the paths.
+        (rank, token) of each token, see `_rank`; tuples compare in the order of the paths.
     """
 
     paths: int
@@ -49,10 +49,10 @@ class PathInterval:
 
 @compiled(error_model="numpy")
 def _rank(p: float, q: float) -> int:
-    """p/q to some 3e-4, as the bits of a float: what is nearer than that goes by the id.
+    """Return p/q rounded to a relative precision of about 3e-4, as the bits of a float.
 
-    Any fixed order is lossless; this one is the paper's up to that, and takes two digits to sort.
-    Tokens without q come last.
+    Ties go by token id.  Any fixed order is lossless; this order is the paper's up to rounding, and
+    needs two radix passes to sort.  Tokens with q = 0 come last.
     """
     bits = np.float32(p / q if q > 0.0 else np.inf).view(np.int32)
     return (bits >> DROPPED) << DROPPED  # type: ignore[return-value]
@@ -66,10 +66,10 @@ def _ranks(p: FloatArray, q: FloatArray) -> Ranks:
     return ranks
 
 
-# with "nsz" the sums are not vectorised
+# With the fastmath flag "nsz" the sums would not be vectorised.
 @compiled(fastmath={"reassoc", "contract"}, error_model="numpy")
 def _mass_below(p: FloatArray, q: FloatArray, token: int) -> tuple[float, int]:
-    """Draft mass of the tokens that stand below one, by rank and then by id; and its rank."""
+    """Return the draft mass of the tokens before `token` in order of rank and id, and its rank."""
     level, total = _rank(p[token], q[token]), 0.0
     for x in range(token):
         total += q[x] if _rank(p[x], q[x]) <= level else 0.0
@@ -80,10 +80,10 @@ def _mass_below(p: FloatArray, q: FloatArray, token: int) -> tuple[float, int]:
 
 @compiled
 def _ratio(low: float, width: float, below: float, q: float, paths: int) -> float:
-    """Gamma(child) / (Gamma(parent) q) for a child that starts `below` inside the parent.
+    """Return Gamma(child) / (Gamma(parent) q) for a child that starts `below` inside the parent.
 
-    Gamma is high^K - low^K (Eq. 25), and (high^K - low^K) / (high - low) is a sum of powers
-    without cancellation; measured in units of the parent's upper end nothing underflows.
+    Gamma is high^K - low^K (Eq. 25), and (high^K - low^K) / (high - low) is a sum of powers without
+    cancellation.  Scaling by the parent's upper end avoids underflow.
     """
     low, width = low / (low + width), width / (low + width)
     a = low + width * below
@@ -92,7 +92,7 @@ def _ratio(low: float, width: float, below: float, q: float, paths: int) -> floa
 
 @compiled
 def _skewed(q: FloatArray, order: IntArray, low: float, width: float, paths: int) -> FloatArray:
-    """Distribution q r at all tokens; `order` has the tokens by p/q."""
+    """Return the distribution q r at all tokens; `order` lists the tokens by p/q."""
     low, width = low / (low + width), width / (low + width)
     scale = 1.0 / power_slope(low, 1.0, paths)
     skewed = np.zeros(q.size)
@@ -118,36 +118,36 @@ def _skewed(q: FloatArray, order: IntArray, low: float, width: float, paths: int
 
 
 def whole_interval(paths: int) -> PathInterval:
-    """The empty prefix, where so many paths are drafted."""
+    """Return the interval of the empty prefix for the number of drafted paths."""
     return PathInterval(paths, 0.0, 1.0, ())
 
 
 class Consecutive:
-    """Children take consecutive parts of their parent's interval, in ascending order of p/q."""
+    """Children of a prefix: consecutive parts of its interval, in ascending order of p/q."""
 
     def __init__(self, state: PathInterval, p: FloatArray, q: FloatArray) -> None:
         self.state, self.p, self.q = state, p, q
         self.found: dict[int, tuple[float, int]] = {}
 
     def below(self, token: int) -> tuple[float, int]:
-        """Draft mass of the tokens below one, and its rank."""
+        """Return the draft mass of the tokens before `token`, and its rank."""
         if token not in self.found:
             self.found[token] = _mass_below(self.p, self.q, token)
         return self.found[token]
 
     def ratio(self, token: int) -> float:
-        """Factor by which the selection multiplies the draft's probability of a child."""
+        """Return the factor by which the selection multiplies a child's draft probability."""
         state = self.state
         below, q = self.below(token)[0], float(self.q[token])
         return _ratio(state.low, state.width, below, q, state.paths)
 
     def draft_distribution(self) -> FloatArray:
-        """Next-token distribution of the selected path, shape (V,)."""
+        """Return the next-token distribution of the selected path, shape (V,)."""
         state, order = self.state, ascending(_ranks(self.p, self.q).view(np.float32))
         return _skewed(self.q, order, state.low, state.width, state.paths)
 
     def child(self, token: int) -> PathInterval:
-        """PathInterval of a child."""
+        """Return the interval of a child."""
         state, (below, level) = self.state, self.below(token)
         low, width = state.low + state.width * below, state.width * float(self.q[token])
         return PathInterval(state.paths, low, width, (*state.rank, (level, token)))
@@ -155,15 +155,15 @@ class Consecutive:
 
 @dataclass(frozen=True)
 class GreedyMultipath(OfPaths):
-    """Rank all paths by p/q lexicographically, select the highest of the K drafted ones.
+    """Rank all paths lexicographically by p/q and select the highest of the K drafted paths.
 
-    The distribution of the selected path is known in closed form: Gamma(prefix) = high^K - low^K,
-    where low and high are the draft's masses of the paths below the prefix's, without and with
-    them.
+    The distribution of the selected path has a closed form: Gamma(prefix) = high^K - low^K, where
+    low is the draft's mass of the paths ranked before the paths of the prefix, and high includes
+    the paths of the prefix.
 
     Source: Thomas and Pal, Greedy Multi-Path Block Verification, section 5, Eqs. 25-29,
-    Algorithm 1.  O(V) for each drafted token, and for each prefix that is looked at from the end
-    of the selected path.
+    Algorithm 1.  O(V) for each drafted token and for each prefix visited from the end of the
+    selected path.
 
     Examples
     --------
@@ -180,7 +180,7 @@ class GreedyMultipath(OfPaths):
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Weigh all prefixes downwards, pick, accept upwards; see `Verification.verify`."""
+        """Compute weights downwards, select a path, accept upwards; see `Verification.verify`."""
         states = {0: whole_interval(tree.leaves.size)}
         weights = {0: 1.0}
         below: dict[int, Consecutive] = {}

@@ -15,9 +15,9 @@ from otlp.plan import residual_distribution
 
 @dataclass(frozen=True)
 class Speculative(OfOnePath):
-    """Accept each token with probability min(1, p/q), stop at the first rejection.
+    """Accept each token with probability min(1, p/q); stop at the first rejection.
 
-    Source: Leviathan et al. 2023; Chen et al. 2023.  O(V) for the token that is rejected.
+    Source: Leviathan et al. 2023; Chen et al. 2023.  O(V) for the rejected token.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class Speculative(OfOnePath):
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Go down the path; see `Verification.verify`."""
+        """Verify the path from the root; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
             child = int(tree.draws[node][0])

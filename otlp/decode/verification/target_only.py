@@ -1,4 +1,4 @@
-"""Target-only verification: sample from the target, and go on where that was drafted."""
+"""Target-only verification: sample from the target, and continue if the token was drafted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from otlp.distribution import FloatArray
 
 @dataclass(frozen=True)
 class TargetOnly(OfTrees):
-    """At each node sample from the target; go on if the token was drafted.
+    """Sample from the target at each node; continue if the token was drafted.
 
-    What engines do with deterministic trees (EAGLE-2, SGLang; the
-    naive sampling of SpecInfer, Miao et al. 2024), where nothing accepts more.  The draft's
-    distributions are not looked at.  O(V) for each accepted token.
+    Engines use this rule for deterministic trees (EAGLE-2, SGLang; the naive sampling of SpecInfer,
+    Miao et al. 2024), where no rule accepts more.  The draft's distributions are not used.  O(V)
+    for each accepted token.
 
     Examples
     --------
@@ -35,5 +35,5 @@ class TargetOnly(OfTrees):
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Go down the tree; see `Verification.verify`."""
+        """Verify the tree from the root; see `Verification.verify`."""
         return follow(tree, targets, chooser, lambda node: targets[node])

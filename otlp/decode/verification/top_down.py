@@ -1,4 +1,4 @@
-"""Top-down verification: solve a single-step OTLP at each node, follow its plan down the tree."""
+"""Top-down verification: solve a single-step OTLP at each node and follow its plan."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from otlp import Guarantee, Plan, Problem, SolveError, Solver
+from otlp.capability import Capability
 from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
@@ -17,61 +18,61 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification, follow
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
-from otlp.errors import Capability, InvalidInputError, UnsupportedProblemError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import make_solver
 
 LARGEST_HUB_TREE = 8
-"""Longest binary trees of pairs that are drafted: 2^L leaves."""
+"""Maximum depth L of a binary tree of pairs (2^L leaves)."""
 
 
 def draft_hub_pairs(paths: int, length: int) -> Drafting:
-    """Draft SpecHub's pairs on a binary tree; `paths` is the size of a pair.
+    """Draft SpecHub pairs on a binary tree; `paths` is the size of a pair.
 
     Raises
     ------
     UnsupportedProblemError
-        If other than pairs are asked for, or a tree that is too large.
+        If `paths` is not 2, or the tree is too large.
     """
     if paths != 2 or length > LARGEST_HUB_TREE:
         raise UnsupportedProblemError(
-            f"hub drafts pairs on a binary tree: K must be 2, not {paths}, and L at most "
-            f"{LARGEST_HUB_TREE}, not {length}"
+            f"hub drafts pairs on a binary tree: K must be 2, got {paths}, and L at most "
+            f"{LARGEST_HUB_TREE}, got {length}"
         )
     return hub_pairs(length)
 
 
 @dataclass(frozen=True)
 class TopDown(Verification):
-    """At each node draw the plan's token; go on where it was drafted, stop where it was not.
+    """Draw the plan's token at each node; continue if it was drafted, otherwise stop.
 
-    The framework of SpecTr (Sun et al. 2023, Algorithm 3), and with the respective rule SpecTr
-    (``k-seq``), SpecInfer (``recursive-rejection``), NSS (``naive``) and SpecHub (``hub``).
+    This is the framework of SpecTr (Sun et al. 2023, Algorithm 3).  With the respective rule it is
+    SpecTr (``k-seq``), SpecInfer (``recursive-rejection``), NSS (``naive``) or SpecHub (``hub``).
 
     Parameters
     ----------
     solver : str or Solver
-        The single-step solver or rule, by name or as an object.
+        Single-step solver or rule, by name or as an object.
     fallback : str, Solver or None
-        Used at a node that `solver` does not take, or where it finds no plan, or none that holds
-        the guarantee by its certificate; without one that is an error.  `Outcome.fallbacks` counts
-        such nodes.
+        Solver for nodes that `solver` does not support, or where it finds no plan whose certificate
+        meets the guarantee.  With None such a node is an error.  `Outcome.fallbacks` counts these
+        nodes.
     drafts : callable
-        From K and L to the drafting that the rule is made for.
+        Function from K and L to the drafting of the rule.
     guarantee : Guarantee
-        What the plan at every node must be.  With `APPROXIMATE` the rule is not lossless: the
-        distribution of L tokens is off, in L1, by at most the sum over L levels of what plans are
-        off; as published, global resolution stays within 15 L tau (its Theorem R.1).
+        Required guarantee of the plan at every node.  With `APPROXIMATE` the rule is not lossless:
+        the L1 error of the distribution of L tokens is at most the sum of the plans' errors over L
+        levels; as published, global resolution stays within 15 L tau (its Theorem R.1).
 
     Raises
     ------
     InvalidInputError
-        If an argument is of another type, or a solver is approximate and the guarantee is not.
+        If an argument has the wrong type, or a solver is approximate and the guarantee is not.
 
     Notes
     -----
-    One problem a level, of n drafts each: with i.i.d. paths n is the number of drafted paths
-    that share the accepted prefix.  The plan is read through its exact conditional, O(V),
-    rather than sampled, so that a round can be enumerated.
+    One problem per level, with n drafts; for i.i.d. paths n is the number of drafted paths that
+    share the accepted prefix.  The rule uses the exact conditional of the plan, O(V), instead of
+    sampling from the plan, so that a round can be enumerated.
 
     Examples
     --------
@@ -94,26 +95,26 @@ class TopDown(Verification):
     def __post_init__(self) -> None:
         if not isinstance(self.guarantee, Guarantee) or self.guarantee is Guarantee.NONE:
             raise InvalidInputError(
-                f"guarantee is {self.guarantee!r:.60}: give otlp.Guarantee.LOSSLESS, OPTIMAL, or "
-                "APPROXIMATE for plans that change the target's distribution"
+                "guarantee must be otlp.Guarantee.LOSSLESS, OPTIMAL, or APPROXIMATE for plans that "
+                f"change the target's distribution, got {self.guarantee!r:.60}"
             )
         for value in (self.solver, self.fallback):
             if value is not None and not isinstance(value, (str, Solver)):
-                raise InvalidInputError(f"solver is {value!r:.60}: give a name or a Solver")
+                raise InvalidInputError(f"solver must be a name or a Solver, got {value!r:.60}")
             approximate = isinstance(value, Solver) and value.promise is Guarantee.APPROXIMATE
             if approximate and self.guarantee > Guarantee.APPROXIMATE:
-                # No plan of it would be taken: a fallback would silently be the rule.
+                # Every plan would be rejected, so the fallback would silently replace the rule.
                 raise InvalidInputError(
-                    f"the plans of {value!r} change the target's distribution: take another "
-                    "solver, or ask for such plans by guarantee=otlp.Guarantee.APPROXIMATE"
+                    f"the plans of {value!r} change the target's distribution: use another solver, "
+                    "or allow such plans with guarantee=otlp.Guarantee.APPROXIMATE"
                 )
 
     def drafting(self, paths: int, length: int) -> Drafting:
-        """See `drafts`."""
+        """Return the drafting of the rule; see `drafts`."""
         return self.drafts(paths, length)
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Ask the solver about a small problem of the same kind."""
+        """Return whether the solver supports a small problem with siblings of the same kind."""
         siblings = drafting.siblings
         if siblings is None or siblings.n < 2:
             return Capability(True)
@@ -130,20 +131,20 @@ class TopDown(Verification):
         Raises
         ------
         SolveError
-            If neither the solver nor the fallback finds a plan that holds the guarantee.
+            If neither the solver nor the fallback finds a plan that meets the guarantee.
         UnsupportedProblemError
-            If there is no fallback and the solver does not take the problem.
+            If there is no fallback and the solver does not support the problem.
         """
         return self._plan(drafts, target_distribution)[0]
 
     def _plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> tuple[Plan, bool]:
-        """The plan at one node, and whether it is the fallback's."""
+        """Return the plan at one node, and whether the fallback computed the plan."""
         problem, solver = Problem(target_distribution, drafts), self._solver
         if self.fallback is None:
             return solver.prepare(problem, self.guarantee), False
         if solver.supports(problem):
             try:
-                # One plan for all tuples: the fallback must not stand in for some of them.
+                # All tuples must use one plan: the fallback must not replace only some of them.
                 return solver.prepare(problem, self.guarantee).finished(), False
             except SolveError:
                 pass
@@ -151,13 +152,13 @@ class TopDown(Verification):
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Go down the tree; see `Verification.verify`."""
+        """Verify the tree from the root; see `Verification.verify`."""
         fallbacks = 0
 
         def next_token(node: int) -> FloatArray:
             nonlocal fallbacks
-            plan, fell_back = self._plan(tree.schemes[node], targets[node])
-            fallbacks += fell_back
+            plan, used_fallback = self._plan(tree.schemes[node], targets[node])
+            fallbacks += used_fallback
             return plan.conditional(tree.drawn(node))
 
         return replace(follow(tree, targets, chooser, next_token), fallbacks=fallbacks)

@@ -1,18 +1,19 @@
-"""Tournament verification: each leaf draws a score, the best path is block-verified.
+"""Tournament verification: each leaf draws a score, and the best path is block-verified.
 
-Every leaf of the tree gets a score, and block verification runs along the path of the largest.
+Every leaf of the tree has a score, and block verification runs on the path of the largest score.
 The state of a slot is a function of its own path: the distribution function F of the largest score
-below it, and the law of that score given that it wins, over one coordinate.
+below the slot, and the distribution of this score given that it wins, over one coordinate.
 
-- Independent siblings get F^h, h their shares of the wins: the maximum has F, and each wins with
-  probability h whatever the score.  A certain token's share is its target mass; the drawn ones
-  share the rest equally.
-- A certain token with nothing below it needs no score: it wins where the others score low.
-- The tokens of a drawn slot must mix to its F.  The two-slice rule cuts F at one place and gives
-  token x shares of both slices, so that its mass of wins is as near as can be to its target mass.
+- Independent siblings have F^h, where h is the share of the wins of each sibling: their maximum has
+  F, and each wins with probability h whatever the score.  The share of a certain token is its
+  target mass; drawn tokens divide the rest equally.
+- A certain token without children needs no score: it wins where the other scores are low.
+- The scores of the tokens of a drawn slot must mix to the F of the slot.  The two-slice rule cuts F
+  at one point and assigns token x shares of both slices, so that its win probability is as close as
+  possible to its target mass.
 
-On K i.i.d. paths that is `two-slice`, and block verification for K = 1; on certain tokens it is to
-sample from the target, and see whether that was drafted.
+On K i.i.d. paths this is `two-slice`, and block verification for K = 1.  On certain tokens the rule
+samples from the target and accepts the token if it was drafted.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
@@ -30,7 +32,6 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
 from otlp.decode.verification.verification import OfPaths, Outcome, Verification
 from otlp.distribution import FloatArray, renormalise_without
-from otlp.errors import Capability
 from otlp.numerics.best_score import best_score
 from otlp.numerics.score_chains import (
     NEGLIGIBLE,
@@ -47,14 +48,14 @@ from otlp.numerics.two_slice import clipped_from_below, skewed
 
 @dataclass(frozen=True, eq=False)
 class NodeState:
-    """The state of a slot.
+    """State of a slot.
 
     Attributes
     ----------
     score : Score or None
-        Of the largest score below the slot; None if it never wins.
+        Distribution of the largest score below the slot; None if the slot never wins.
     weight : float
-        Block verification's weight of the slot's path.
+        Weight of the slot's path in block verification.
     """
 
     score: Score | None
@@ -62,22 +63,22 @@ class NodeState:
 
 
 ELIMINATED = NodeState(None, 0.0)
-"""The state of a slot that never wins."""
+"""State of a slot that never wins."""
 
 
 class Draws:
-    """Slots of one node, of equal states, that are filled by i.i.d. draws: their tokens' shares.
+    """Win shares of the tokens of i.i.d. drawn slots with equal states at one node.
 
     Parameters
     ----------
     score : Score
-        Of each of the slots.
+        Score of each slot.
     share : float
-        Probability that one of them wins.
+        Probability that one of the slots wins.
     weight, p : float, ndarray of shape (V,)
-        The target mass of token x, that with which it should win, is w p_x.
+        Weight w and target distribution p; token x should win with its target mass w p_x.
     q : ndarray, shape (V,)
-        What they are drawn from.
+        Distribution of the draws.
     """
 
     def __init__(
@@ -89,15 +90,15 @@ class Draws:
 
     @property
     def flat(self) -> bool:
-        """Whether tokens are not told apart: all inherit the state of the slot."""
+        """Whether all tokens inherit the state of the slot."""
         return self.split.low == self.split.high
 
-    def wasted(self) -> float:
-        """Part of the wins that goes to tokens beyond their target masses."""
+    def excess(self) -> float:
+        """Return the fraction of the wins beyond the target masses of the tokens."""
         return min(1.0, clipped_from_below(self.unit, self.p, self.q, self.split.low))
 
     def masses(self) -> FloatArray:
-        """Probability that each token wins, shape (V,)."""
+        """Return the win probability of each token, shape (V,)."""
         if self.flat:
             return self.q if self.share == 1.0 else self.share * self.q
         _, _, _, _, low, high, up, down = self.split
@@ -105,27 +106,27 @@ class Draws:
         return skewed(self.weight, self.p, self.q, low, high, up, down)
 
     def child(self, token: int) -> NodeState:
-        """The state of a slot with this token."""
+        """Return the state of a slot with this token."""
         wanted, q = self.unit * float(self.p[token]), float(self.q[token])
         score, weight, top = child_score(self.score, self.split, wanted, q)
         return NodeState(score, weight) if top > -np.inf else ELIMINATED
 
 
 class Branch:
-    """The children of one slot: their shares of its wins, and their states.
+    """Children of one slot: their shares of its wins, and their states.
 
     Parameters
     ----------
     state : NodeState
-        Of the slot, with a score.
+        State of the slot, with a score.
     p : ndarray, shape (V,)
-        The target's distribution there.
+        The target's distribution at the slot.
     certain, ending : sequence of int
-        Certain tokens below which more is drafted, and those that only end a path.
+        Certain tokens with children, and certain tokens that end a path.
     rest : ndarray, shape (V,), or None
-        What the others are drawn from, without the certain tokens; None if none are.
+        Distribution of the drawn tokens, without the certain tokens; None if none is drawn.
     drawn, drawn_ending : int
-        How many are drawn that more is drafted below, and how many that only end a path.
+        Number of drawn tokens that may have children, and number of drawn tokens that end a path.
     """
 
     def __init__(
@@ -140,38 +141,38 @@ class Branch:
     ) -> None:
         assert state.score is not None
         score, self.weight, self.p = state.score, state.weight, p
-        asked = {token: self.weight * float(p[token]) for token in (*certain, *ending)}
+        shares = {token: self.weight * float(p[token]) for token in (*certain, *ending)}
         free = 0.0
         if rest is not None:
-            # exact only to rounding, as shares may be
-            free = max(1.0 - sum(asked.values()), 0.0)
-        elif not any(asked.values()):
-            asked = dict.fromkeys(asked, 1.0)
-        least = NEGLIGIBLE * (sum(asked.values()) + free)
-        asked = {token: share if share >= least else 0.0 for token, share in asked.items()}
+            # Rounding of `free` is harmless: all shares are normalised below.
+            free = max(1.0 - sum(shares.values()), 0.0)
+        elif not any(shares.values()):
+            shares = dict.fromkeys(shares, 1.0)
+        least = NEGLIGIBLE * (sum(shares.values()) + free)
+        shares = {token: share if share >= least else 0.0 for token, share in shares.items()}
         free = free if free >= least else 0.0
-        total = sum(asked.values()) + free
-        self.certain = {token: share / total for token, share in asked.items()}
-        on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
+        total = sum(shares.values()) + free
+        self.certain = {token: share / total for token, share in shares.items()}
+        inner, ends = (sum(self.certain[token] for token in part) for part in (certain, ending))
         free /= total
         kept = 1.0 if drawn else 0.0
         if rest is not None and drawn and drawn_ending and free > NEGLIGIBLE:
-            # what only ends a path gets what the others would waste
-            top = _parted(score, ends, on + free)[1]
+            # Tokens that end a path receive the wins that exceed the target masses of the others.
+            top = _cut(score, ends, inner + free)[1]
             assert top is not None
             kept -= Draws(
-                powered(top, free / drawn / (on + free)), free, self.weight, p, rest
-            ).wasted()
+                powered(top, free / drawn / (inner + free)), free, self.weight, p, rest
+            ).excess()
         high, low = free * kept, free * (1.0 - kept)
         if min(high, low) < NEGLIGIBLE:
             high, low = (free, 0.0) if high > low else (0.0, free)
-        below, above = _parted(score, ends + low, on + high)
-        self.end, middle = _parted(below, ends, low)
-        self.above, self.above_share = above, on + high
+        below, above = _cut(score, ends + low, inner + high)
+        self.end, middle = _cut(below, ends, low)
+        self.above, self.above_share = above, inner + high
         self.draws: Draws | None = None
         self.ending_draws: Draws | None = None
         if rest is not None and above is not None and high > NEGLIGIBLE:
-            slot = powered(above, high / drawn / (on + high))
+            slot = powered(above, high / drawn / (inner + high))
             self.draws = Draws(slot, high, self.weight, p, rest)
         if rest is not None and middle is not None and low > NEGLIGIBLE:
             slot = powered(middle, 1.0 / drawn_ending)
@@ -182,7 +183,7 @@ class Branch:
                 self.ending_draws = Draws(slot, low, 1.0, missing, rest)
 
     def distribution(self) -> FloatArray:
-        """Next-token distribution of the selected path, shape (V,)."""
+        """Return the next-token distribution of the selected path, shape (V,)."""
         masses = [draws.masses() for draws in (self.draws, self.ending_draws) if draws]
         if not self.certain and len(masses) == 1:
             return masses[0]
@@ -192,7 +193,7 @@ class Branch:
         return found
 
     def child(self, token: int, certain: bool, ending: bool) -> NodeState:
-        """The state of a child, given its token, whether that is certain, and whether it ends."""
+        """Return the state of a child from its token and whether it is certain or ends a path."""
         if not certain:
             draws = self.ending_draws if ending else self.draws
             return ELIMINATED if draws is None else draws.child(token)
@@ -201,17 +202,20 @@ class Branch:
         if share == 0.0 or score is None:
             return ELIMINATED
         weight = next_weight(self.weight, float(self.p[token]), share)
-        # the score of a token that ends a path is that of all of its kind
+        # All certain tokens that end a path share one score.
         return NodeState(score if ending else powered(score, share / self.above_share), weight)
 
 
 def bottom(score: Score) -> float:
-    """Probability that the score is one that never wins."""
+    """Return the probability that the score never wins."""
     return float(np.exp(score.left[-1, 0]))
 
 
-def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | None, Score | None]:
-    """Two scores whose maximum is `score`; the first wins where it is low, in this ratio."""
+def _cut(score: Score | None, lower: float, upper: float) -> tuple[Score | None, Score | None]:
+    """Return two scores whose maximum is `score`, with wins in the ratio `lower` to `upper`.
+
+    The first score wins where `score` is low.
+    """
     if score is None or lower + upper <= NEGLIGIBLE:
         return None, None
     if upper <= NEGLIGIBLE * (lower + upper):
@@ -230,20 +234,20 @@ def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | No
 
 @dataclass(frozen=True)
 class Tournament(Verification):
-    """Select a path of a tree by scores, then run block verification on it.
+    """Select a path of a tree by scores, then run block verification on the path.
 
-    For every drafting whose siblings are certain or drawn i.i.d., and whose shape follows the
-    draft alone.
+    Supports every drafting whose siblings are certain or drawn i.i.d. and whose shape depends only
+    on the draft.
 
-    Source: this project.  That selecting a path, whose distribution is known, and running block
-    verification on it is lossless: Thomas and Pal, Greedy Multi-Path Block Verification, Lemma
-    4.4.  Validity does not depend on how well shares and thresholds are chosen: only on children's
-    scores that mix to the parent's, and that is exact.
+    Source: this project.  Selecting a path with a known distribution and running block verification
+    on the path is lossless by Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4.
+    Validity does not depend on the choice of shares and thresholds; it only requires that the
+    scores of children mix to the parent's score, which holds exactly.
 
     Notes
     -----
-    O(V) for each node below which tokens were drawn, some 6 passes over the vocabulary, no sort;
-    O(S^2 L^2) for the selection among S leaves, some 10 evaluations of each F on each cell.
+    O(V) per node with drawn children, about 6 passes over the vocabulary without sorting;
+    O(S^2 L^2) for the selection among S leaves, about 10 evaluations of each F on each cell.
 
     Examples
     --------
@@ -259,7 +263,7 @@ class Tournament(Verification):
     name: ClassVar[str] = "tournament"
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Take every tree of independent siblings."""
+        """Return whether the drafting has independent siblings."""
         if drafting.independent:
             return Capability(True)
         return Capability(
@@ -270,39 +274,39 @@ class Tournament(Verification):
 
     @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Give every slot its state downwards, pick, accept upwards; see `Verification`."""
+        """Compute states downwards, select a path, accept upwards; see `Verification.verify`."""
         slots = tree.slots
         if slots.nodes.size == 1:
             return Outcome(0, targets[0])
-        known = _TreeState(tree, targets)
-        candidates = list(known.candidates())
+        state = _TreeState(tree, targets)
+        candidates = list(state.candidates())
         chances = best_score([score for score, _ in candidates])
         ends, masses = [], []
         for (_, below), chance in zip(candidates, chances.tolist(), strict=True):
-            whole = sum(share for _, share in below)
+            total = sum(share for _, share in below)
             ends += [slot for slot, _ in below]
-            masses += [chance * (share / whole) for _, share in below]
-        picked = ends[chooser.choose(np.array(masses))]
-        path = [picked]
+            masses += [chance * (share / total) for _, share in below]
+        selected = ends[chooser.choose(np.array(masses))]
+        path = [selected]
         while path[0]:
             path.insert(0, int(slots.parents[path[0]]))
         return accept_prefix(
             [int(slots.nodes[slot]) for slot in path],
-            [known.states[slot].weight for slot in path],
+            [state.states[slot].weight for slot in path],
             targets,
-            lambda at: known.branches[path[at]].distribution(),
+            lambda at: state.branches[path[at]].distribution(),
             chooser,
         )
 
 
 @dataclass(frozen=True)
 class TwoSlicePaths(OfPaths, Tournament):
-    """The tournament of K i.i.d. paths: the two-slice rule at each prefix.
+    """Tournament on K i.i.d. paths: the two-slice rule at each prefix.
 
-    On small tabular models its block efficiency is within 1% of the optimum over all multi-path
+    On small tabular models the block efficiency is within 1% of the optimum over all multi-path
     algorithms (`multipath_optimum`).
 
-    Source: this project; the decomposition is that of Thomas and Pal, Greedy Multi-Path Block
+    Source: this project; the decomposition is from Thomas and Pal, Greedy Multi-Path Block
     Verification, Lemma 4.4 and Theorem 4.6.
 
     Examples
@@ -321,9 +325,9 @@ class TwoSlicePaths(OfPaths, Tournament):
 
 @dataclass(eq=False)
 class _TreeState:
-    """What one drafted tree makes of its slots: the state of every one, and the branch below it.
+    """State of every slot of one draft tree, and the branch below each slot.
 
-    Slots of equal states at one node share their branch.
+    Slots with equal states at one node share their branch.
     """
 
     tree: DraftTree
@@ -332,7 +336,7 @@ class _TreeState:
     branches: dict[int, Branch] = field(default_factory=dict)
 
     def candidates(self) -> Iterator[tuple[Score, list[tuple[int, float]]]]:
-        """Yield each score that can win, and the slots that may win by it, with their shares."""
+        """Yield each score that can win, with the slots that win by this score and their shares."""
         slots, children = self.tree.slots, self.tree.slots.children
         self.states[0] = NodeState(root_score(), 1.0)
         known: dict[tuple[object, ...], tuple[Branch, dict[object, NodeState]]] = {}
@@ -361,16 +365,16 @@ class _TreeState:
             self.branches[slot] = branch
             for child in below:
                 sure = bool(slots.certain[child])
-                of = tokens[child], sure, not children[child] if sure else bool(slots.last[child])
-                if of not in found:
-                    found[of] = branch.child(*of)
-                self.states[child] = found[of]
+                kind = tokens[child], sure, not children[child] if sure else bool(slots.last[child])
+                if kind not in found:
+                    found[kind] = branch.child(*kind)
+                self.states[child] = found[kind]
             if branch.end is not None:
                 yield branch.end, [(child, branch.certain[tokens[child]]) for child in certain
                                    if not children[child]]  # fmt: skip
 
     def _rest(self, node: int, certain: Sequence[int]) -> FloatArray | None:
-        """What the drawn children of a slot at a node were drawn from."""
+        """Return the distribution that the drawn children of a slot at a node were drawn from."""
         q = self.tree.distributions[node]
         if not certain:
             return q

@@ -1,4 +1,4 @@
-"""Traversal verification: try the leaves first; a rejected subtree gives back to its parent."""
+"""Traversal verification: leaves first; a rejected subtree returns its mass to its parent."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from otlp.numerics.positive_part import positive_part
 class Traversal(PostOrder, OfTrees):
     """Block verification on a tree, from the leaves to the root (Weng et al. 2025).
 
-    A node with weight w must be accepted, itself or below, with probability w.  Its draws are
-    tried in order.  The j-th, of token x, gets the weight min(1, w p_x / q_x), q the distribution
-    of that draw given the earlier ones.  If its whole subtree is rejected, the node has left to
-    give
+    A node with weight w must be accepted, itself or below, with probability w.  Its draws are tried
+    in order.  The j-th draw, token x, receives the weight min(1, w p_x / q_x), where q is the
+    distribution of the draw given the earlier draws.  If the whole subtree of the draw is rejected,
+    the node continues with
 
         left = (w p - q)^+,   p <- left / sum(left),   w <- sum(left) / (sum(left) + 1 - w)
 
-    to its later draws.  After the last one it is accepted with probability w, and the correction
-    follows p; else its parent goes on.  On one path that is block verification.
+    for its later draws.  After the last draw the node itself is accepted with probability w, and
+    the correction follows p; otherwise the parent continues.  On one path this is block
+    verification.
 
     Notes
     -----
-    O(V) a draw.  A token that an i.i.d. draft repeats has nothing left the second time: it is
-    rejected, but counts as a draw.
+    O(V) per draw.  A token that an i.i.d. draft repeats has no residual the second time: the token
+    is rejected, but counts as a draw.
 
     Examples
     --------
@@ -51,7 +52,7 @@ class Traversal(PostOrder, OfTrees):
     def attempts(
         self, tree: DraftTree, node: int, p: FloatArray, weight: float
     ) -> Iterator[tuple[int, float, FloatArray]]:
-        """Try the draws in order; see `PostOrder.attempts`."""
+        """Yield the draws in order, then the node; see `PostOrder.attempts`."""
         children = tree.draws.get(node, np.empty(0, dtype=np.int64))
         for at, child in enumerate(children.tolist()):
             q = tree.schemes[node].next_distribution(tree.tokens[children[:at]])

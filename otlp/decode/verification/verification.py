@@ -1,7 +1,7 @@
-"""What every verification algorithm answers: which drafted prefix to keep, and what comes next.
+"""Interface of the verification algorithms.
 
-A rule over trees is a small file beside this one: a frozen dataclass that says which draftings it
-takes, by one of the bases here, and how it verifies.
+Each algorithm is a frozen dataclass in a file of this folder.  A base class defined here declares
+the supported draftings; the algorithm defines `verify`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 from otlp.numerics.exponentials import Seed
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The accepted prefix, and the distribution of the correction token that follows it.
+    """Accepted prefix and the distribution of the correction token after the prefix.
 
     Attributes
     ----------
     node : int
-        The tokens on the path from the root to this node of the draft tree are accepted.
+        Last accepted node: the tokens on its path from the root are accepted.
     correction : ndarray, shape (V,)
         Distribution of the next token; sums to one.
     fallbacks : int
-        Of top-down: at so many nodes on the way the fallback stood in for the solver.
+        Number of visited nodes where top-down verification used the fallback solver.
 
     Examples
     --------
@@ -52,14 +52,14 @@ class Verification(ABC):
     """Base class of the verification algorithms; subclasses are frozen dataclasses.
 
     An algorithm is lossless if the accepted tokens, the correction, and then tokens sampled from
-    the target follow the target's distribution.  It sees only what one call of each model gives:
-    the distributions at the nodes of the draft tree.
+    the target follow the target's distribution.  The algorithm sees only the distributions at the
+    nodes of the draft tree, from one call of each model.
 
     Examples
     --------
     >>> import otlp
     >>> from otlp import decode
-    >>> class AcceptNothing(decode.Verification):     # draws from the target
+    >>> class AcceptNothing(decode.Verification):     # samples from the target
     ...     name = "accept-nothing"
     ...     def supports(self, drafting):
     ...         return otlp.Capability(True)
@@ -72,16 +72,16 @@ class Verification(ABC):
     name: ClassVar[str]
 
     def drafting(self, paths: int, length: int) -> Drafting:
-        """What to draft for the algorithm, given K and L: K i.i.d. paths, unless it says other."""
+        """Return the algorithm's drafting for K and L; by default K i.i.d. paths of length L."""
         return iid_paths(paths, length)
 
     def models(self, draft: Model, target: Model, seed: Seed) -> tuple[Model, Model]:
-        """Draft and target as the algorithm takes them for a seed: as they are, unless it says."""
+        """Return draft and target for a seed; by default both are unchanged."""
         return draft, target
 
     @abstractmethod
     def supports(self, drafting: Drafting) -> Capability:
-        """Whether the algorithm takes what this drafting makes, or the reason why not."""
+        """Return whether the algorithm supports a drafting; if not, with the reason."""
 
     @abstractmethod
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
@@ -90,12 +90,12 @@ class Verification(ABC):
         Parameters
         ----------
         tree : DraftTree
-            What was drafted.
+            Draft tree.
         targets : ndarray, shape (N, V)
-            The target's next-token distribution p at each node, leaves included; for a cascade,
-            the one that it aims at.
+            The target's next-token distribution p at each node, including leaves; for a cascade,
+            the distribution T(q, p).
         chooser : Chooser
-            Takes the random decisions.
+            Source of the random decisions.
 
         Returns
         -------
@@ -104,37 +104,37 @@ class Verification(ABC):
 
 
 class OfTrees(Verification):
-    """Base of the algorithms that take every tree and every kind of draws."""
+    """Base class of algorithms that support every tree and every draft scheme."""
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Take every tree."""
+        """Return that every tree is supported."""
         return Capability(True)
 
 
 class OfPaths(Verification):
-    """Base of the algorithms that select among K i.i.d. paths of one length."""
+    """Base class of algorithms that select among K i.i.d. paths of equal length."""
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Take K i.i.d. paths of one length."""
+        """Return whether the drafting is K i.i.d. paths of equal length."""
         if drafting.is_iid_paths and drafting.paths:
             return Capability(True)
         return Capability(
             False,
-            f"{self.name} selects among i.i.d. paths of one length, not in a tree with "
+            f"{self.name} selects among i.i.d. paths of equal length, not in a tree with "
             f"{drafting.kind_name} draws: use iid_paths(K, L), or traversal",
         )
 
 
 class OfOnePath(Verification):
-    """Base of the algorithms that verify one path."""
+    """Base class of algorithms that verify one path."""
 
     def supports(self, drafting: Drafting) -> Capability:
-        """Take one path."""
+        """Return whether the drafting is one i.i.d. path."""
         if drafting.paths == 1 and drafting.is_iid_paths:
             return Capability(True)
         return Capability(
             False,
-            f"{self.name} verifies one i.i.d. path, not {drafting.paths or 'those of a tree'} with "
+            f"{self.name} verifies one i.i.d. path, not {drafting.paths or 'a tree'} with "
             f"{drafting.kind_name} draws: use iid_paths(1, L), or an algorithm such as tournament",
         )
 
@@ -145,14 +145,14 @@ def follow(
     chooser: Chooser,
     next_token: Callable[[int], FloatArray],
 ) -> Outcome:
-    """Draw token after token from the root on, until one is drawn that was not drafted.
+    """Draw tokens down the tree from the root until a token is drawn that was not drafted.
 
     Parameters
     ----------
     tree, targets, chooser
         As in `Verification.verify`.
     next_token : callable
-        From an inner node to the distribution of the token that follows it, shape (V,).
+        Function from an inner node to the distribution of the next token, shape (V,).
     """
     node = 0
     while node in tree.draws:

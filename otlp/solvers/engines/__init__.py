@@ -1,7 +1,7 @@
-"""Engines: other people's code for linear programs and maximum flows.  One file an engine.
+"""Engines: third-party software for linear programs and maximum flows; one file per engine.
 
-They raise `TimeoutError` at the deadline (`otlp.timing`), `RuntimeError` when they fail and
-`EngineNotFoundError` when they are not installed.
+An engine raises `TimeoutError` at the deadline (`otlp.timing`), `RuntimeError` if it fails, and
+`EngineNotFoundError` if it is not installed.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,4 +17,4 @@ FLOW_ENGINES: Mapping[str, Callable[[FlowNetwork], PrimalDual[FloatArray, Mask]]
     "ortools": ortools.max_flow,
     "graph-tool": graph_tool.max_flow,
 }
-"""Maximum flows by the name of their engine: the flow on each arc, and the engine's minimum cut."""
+"""Maximum-flow functions by engine name; each returns the arc flows and a minimum cut."""

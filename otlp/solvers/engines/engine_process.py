@@ -1,4 +1,4 @@
-"""The near end of `engine_server`: an engine in another process, which ends at the deadline."""
+"""Client of `engine_server`: runs an engine in another process, which is killed at the deadline."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import numpy.typing as npt
 
 from otlp.timing import checkpoint, seconds_left
 
-# A script that is run: what multiprocessing starts would run the caller's script again.
+# Run a script instead of using multiprocessing, which would run the caller's script again.
 SERVER = Path(__file__).with_name("engine_server.py")
 
 
 class EngineProcess:
-    """A running `engine_server`, for one request at a time.
+    """A running `engine_server`, which handles one request at a time.
 
     Parameters
     ----------
     engine : str
-        A name that `engine_server` knows.
+        Name of an engine in `engine_server`.
     """
 
     def __init__(self, engine: str) -> None:
@@ -37,7 +37,7 @@ class EngineProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,  # nothing that a fork could write twice
+            bufsize=0,  # Unbuffered, so that a fork cannot write a buffer twice.
         )
         _running.add(self)
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -48,22 +48,22 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take a request."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def call(self, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
-        """Run the engine's function of `engine_server` there.
+        """Run the engine's function of `engine_server` in the process.
 
         Raises
         ------
         TimeoutError
             At the deadline; the process is killed.
         RuntimeError
-            If the engine fails, in its own words, or its process dies.
+            If the engine fails, with the engine's error message, or its process dies.
         """
         with self._killed_after(seconds_left()):
             self._requests.send(len(arguments))
-            for array in arguments:  # one by one, since a pickle is a copy
+            for array in arguments:  # One by one, because pickling copies an array.
                 self._requests.send(array)
             reply = self._replies.recv()
         if isinstance(reply, str):
@@ -72,7 +72,7 @@ class EngineProcess:
         return answer
 
     def kill(self) -> None:
-        """End the process, at once."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         self.forget()
@@ -84,7 +84,7 @@ class EngineProcess:
 
     @contextmanager
     def _killed_after(self, seconds: float) -> Iterator[None]:
-        """Kill the process after so many seconds, and tell that from its death by itself."""
+        """Kill the process after `seconds`; raise TimeoutError then, RuntimeError if it died."""
         expired = threading.Event()
 
         def stop() -> None:
@@ -99,7 +99,7 @@ class EngineProcess:
         try:
             yield
         except BaseException as error:
-            # A broken exchange leaves half a message in the pipes.
+            # An interrupted exchange can leave an incomplete message in the pipes.
             self.kill()
             if isinstance(error, EOFError | OSError):
                 checkpoint()
@@ -109,7 +109,7 @@ class EngineProcess:
         finally:
             if timer is not None:
                 timer.cancel()
-                timer.join()  # from here on it kills no later request
+                timer.join()  # After this, the timer cannot kill a later request.
                 if expired.is_set():
                     self._process.wait()
 
@@ -119,7 +119,7 @@ _idle: dict[str, list[EngineProcess]] = {}
 
 
 def call_engine(engine: str, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
-    """Call an engine in a process that is idle, or in a new one; threads never share one.
+    """Call an engine in an idle process or in a new process; threads never share a process.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def call_engine(engine: str, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[
     process = None
     while process is None:
         try:
-            process = idle.pop()  # one step, so no other thread gets the same
+            process = idle.pop()  # Atomic, so two threads cannot get the same process.
         except IndexError:
             process = EngineProcess(engine)
         if not process.alive:
@@ -144,14 +144,14 @@ def call_engine(engine: str, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[
 
 
 @atexit.register
-def _end() -> None:
+def _kill_all() -> None:
     for process in list(_running):
         with suppress(OSError):
             process.kill()
 
 
 def _after_fork() -> None:
-    # The processes are the parent's: without a copy of their pipes here they end with it.
+    # The processes belong to the parent: close the copies of their pipes, so they end with it.
     for process in list(_running):
         process.forget()
     _running.clear()

@@ -1,10 +1,10 @@
-"""An engine in a process of its own: requests come in on stdin, answers go out on stdout.
+"""Server that runs an engine in a separate process, with requests on stdin and replies on stdout.
 
-This file runs by itself and imports nothing of this library.  The process can be killed when a time
-limit ends or the user interrupts, and a crash of the engine stays inside it.
+This file is a script that does not import this library.  The process can be killed at a time limit
+or an interrupt, and a crash of the engine does not crash the caller.
 
-A request is a number, and so many arguments of the engine's function below; a reply is what it
-returned, or an error in words.  `multiprocessing.connection` frames them.
+A request is the number of arguments of the engine's function, followed by the arguments; a reply is
+the return value or an error message.  The framing is that of `multiprocessing.connection`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 
 def run_ortools(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
-    """Arc flows of a maximum flow, and the nodes on the source's side of the minimum cut.
+    """Return the arc flows of a maximum flow, and the nodes on the source side of a minimum cut.
 
-    By the push-relabel of OR-Tools, with int64 capacities.
+    Uses push-relabel of OR-Tools, with int64 capacities.
     """
     import numpy as np
     from ortools.graph.python import max_flow
@@ -37,12 +37,12 @@ def run_ortools(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any
 
 
 def run_graph_tool(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
-    """What `run_ortools` answers, by graph-tool's push-relabel, with float64 capacities."""
+    """Return the same as `run_ortools`, with graph-tool's push-relabel and float64 capacities."""
     import graph_tool.flow
     import numpy as np
 
     graph = graph_tool.Graph()
-    # Else each of the reverse arcs that the algorithm adds costs its nodes' degrees to remove.
+    # Otherwise removing a reverse arc of the algorithm costs time proportional to node degrees.
     graph.set_fast_edge_removal(True)
     graph.add_vertex(int(ends.max()) + 1)
     graph.add_edge_list(np.stack((tails, heads), axis=1))
@@ -57,18 +57,18 @@ def run_graph_tool(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[
 def run_highs(
     settings: Any, rows: Any, columns: Any, reward: Any, most: Any, least: Any
 ) -> tuple[Any, ...]:
-    """Maximise reward @ x over x >= 0, the variables' rows and columns within limits, by HiGHS.
+    """Maximise reward @ x over x >= 0 with bounds on row and column sums, using HiGHS.
 
     Parameters
     ----------
     settings : ndarray, shape (3,)
-        The number of the simplex method, or 0 for the interior point method; the tolerance, and
-        the limit in seconds.
+        HiGHS's simplex strategy, or 0 for the interior point method; the tolerance; the time limit
+        in seconds.
     rows, columns : ndarray, shape (m,), int64
-        The two sums that each variable is part of.
+        Indices of the two sums that contain each variable.
     reward : ndarray, shape (m,)
     most, least : ndarray, shape (r,)
-        Bounds of all sums.
+        Upper and lower bounds of all sums.
 
     Returns
     -------
@@ -126,16 +126,16 @@ MODULES: dict[str, str] = {
     "graph-tool": "graph_tool.flow",
     "highs": "highspy",
 }
-"""What these functions import: whoever calls them in his own process loads it beforehand."""
+"""Modules that these functions import; load them first to call a function in the own process."""
 
 
 @contextmanager
-def ended_with(requests: int) -> Iterator[None]:
-    """End this process, in the middle of compiled code too, when nobody is left to ask.
+def exit_when_closed(requests: int) -> Iterator[None]:
+    """End this process, also inside compiled code, when the client closes the pipe.
 
-    While a request is answered nothing else comes in, so that a signal about input tells that
-    the other end was closed, or its process killed.  (A signal at the death of the parent, which
-    Linux has, would come at the end of the thread that started this process.)
+    There is no input while a request is processed, so an input signal means that the other end was
+    closed or its process was killed.  (The parent death signal of Linux would arrive when the
+    thread ends that started this process.)
     """
     before = fcntl.fcntl(requests, fcntl.F_GETFL)
     fcntl.fcntl(requests, fcntl.F_SETOWN, os.getpid())
@@ -149,13 +149,13 @@ def ended_with(requests: int) -> Iterator[None]:
 
 
 def serve(engine: str, requests: Connection, replies: Connection) -> None:
-    """Answer requests until they end."""
+    """Process requests until the end of input."""
     while True:
         try:
             arguments = [requests.recv() for _ in range(requests.recv())]
         except EOFError:
             return
-        with ended_with(requests.fileno()):
+        with exit_when_closed(requests.fileno()):
             try:
                 answer: Any = ENGINES[engine](*arguments)
             except Exception as error:
@@ -164,9 +164,9 @@ def serve(engine: str, requests: Connection, replies: Connection) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C reaches every process at the terminal: it is for the caller to stop this one.
+    # Ctrl-C reaches every process at the terminal; only the caller stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What an engine prints goes to stderr, not among the replies.
+    # Redirect output of the engine to stderr, so that it does not mix with the replies.
     channel = os.dup(1)
     os.dup2(2, 1)
     serve(sys.argv[1], Connection(0, writable=False), Connection(channel, readable=False))

@@ -1,4 +1,4 @@
-"""HiGHS: the simplex and interior point methods, through highspy's array interface."""
+"""HiGHS: simplex and interior point methods, called through highspy's array interface."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from otlp.solvers.engines.engine_server import MODULES, run_highs
 from otlp.timing import checkpoint, loaded, seconds_left
 
 METHODS = {"interior point": 0, "dual simplex": 1, "primal simplex": 4}
-"""What HiGHS calls them in its option simplex_strategy, where it has a word for them."""
+"""Values of HiGHS's option simplex_strategy; 0 stands for the interior point method."""
 
 SIMPLEX_LIMIT = 20_000
-"""Up to so many variables the dual simplex method is faster than the interior point method."""
+"""Number of variables up to which the dual simplex method is faster than interior point."""
 
 TOLERANCE = 1e-10
-"""The smallest feasibility tolerance that HiGHS takes."""
+"""Smallest feasibility tolerance that HiGHS accepts."""
 
 MOST_VARIABLES_HERE = 5_000
-"""So few take HiGHS a fraction of a second.  It is slow to answer time limits, and deaf to Ctrl-C:
-a larger program is solved in a process that can be killed."""
+"""Maximum number of variables for a solve in this process, which takes a fraction of a second.
+HiGHS reacts slowly to time limits and not to Ctrl-C, so a separate process solves larger programs
+and can be killed."""
 
 UNIT = 2.0**-10
-"""Masses are passed in this unit: the tolerance, which is absolute, is then 1e-13 of the total."""
+"""Unit of masses in HiGHS; the absolute tolerance is then 1e-13 of the total mass."""
 
 
 def solve(
@@ -40,16 +41,16 @@ def solve(
     Returns
     -------
     answer : PrimalDual
-        The variables, shape (m,), and what one unit more of each row's mass is worth.
+        The variables, shape (m,), and the dual value of each row's mass.
     details : dict
-        The method, and its iterations.
+        Method and number of iterations.
 
     Raises
     ------
     TimeoutError
         At the deadline.
     RuntimeError
-        If HiGHS rejects an option or the model, or ends without an optimum.
+        If HiGHS rejects an option or the model, or does not find an optimum.
     """
     method = choose_method(program)
     here = program.reward.size <= MOST_VARIABLES_HERE
@@ -70,21 +71,21 @@ def solve(
         least,
     )
     x, dual, status, iterations = run_highs(*arguments) if here else call_engine("highs", arguments)
-    words = bytes(status).decode()
-    if words == "Time limit reached":
+    outcome = bytes(status).decode()
+    if outcome == "Time limit reached":
         checkpoint()
-        raise TimeoutError(words)
-    if words != "Optimal":
-        raise RuntimeError(f"ended with status {words}")
+        raise TimeoutError(outcome)
+    if outcome != "Optimal":
+        raise RuntimeError(f"ended with status {outcome}")
     details: dict[str, object] = {"method": method, "iterations": int(iterations[0])}
     return PrimalDual(x * UNIT, -dual[:size]), details
 
 
 def choose_method(program: TransportProgram) -> str:
-    """Choose the fastest of the `METHODS` that end at a vertex.
+    """Return the fastest method for a program.
 
-    Upper bounds alone are met by x = 0, from where the primal simplex method is 3 to 7 times as
-    fast as the dual one at 10,000 variables and more.
+    With only upper bounds, x = 0 is feasible; from this point the primal simplex method is 3 to 7
+    times as fast as the dual simplex method at 10,000 variables and more.
     """
     if not program.exact:
         return "primal simplex"

@@ -1,8 +1,8 @@
-"""What engines of maximum flows share: whole numbers as capacities, and which process they run in.
+"""Maximum flows with integer capacities, in this process or in an engine process.
 
-Sums of whole numbers are exact, in int64 as in float64: what flows into a node flows out of it,
-and an arc is full or has room for one unit at least.  With other floats a node's excess may never
-drain, by a rounding error.
+Sums of integers are exact in int64 and in float64: inflow and outflow of a node are equal, and an
+arc is saturated or has a residual capacity of at least one unit.  With other floats, a rounding
+error can leave an excess at a node forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from otlp.solvers.engines.engine_server import ENGINES, MODULES
 from otlp.timing import loaded, seconds_left
 
 
-def whole_flow(
+def integer_flow(
     engine: str,
     network: FlowNetwork,
     number: type[np.generic],
@@ -25,33 +25,33 @@ def whole_flow(
     arcs_per_second: float,
     most_arcs_here: int,
 ) -> PrimalDual[FloatArray, Mask]:
-    """Flow on each arc, and which nodes are on the sink's side of the minimum cut.
+    """Return the flow on each arc, and a mask of the nodes on the sink side of a minimum cut.
 
-    An engine knows no limit of time: a network that might come near the deadline is solved in a
-    process that can be killed, and so is a large one, for Ctrl-C, which no engine answers.
+    Engines have no time limit and do not react to Ctrl-C, so a network that may take until the
+    deadline, or is large, is solved in a separate process that can be killed.
 
     Parameters
     ----------
     engine : str
-        A name that `engine_server` knows.
+        Name of an engine in `engine_server`.
     network : FlowNetwork
     number : type
-        Of the engine's capacities.
+        Type of the engine's capacities.
     bits : int
-        Of their totals.
+        Maximum number of bits of the total capacities.
     arcs_per_second : float
-        About a hundredth of the engine's usual pace.
+        About 1 % of the engine's usual speed.
     most_arcs_here : int
-        So many arcs take it a tenth of a second.
+        Number of arcs that the engine solves in a tenth of a second.
 
     Returns
     -------
     PrimalDual
-        Of shapes (arcs,) and (nodes,).
+        Flow and mask, of shapes (arcs,) and (nodes,).
     """
     scaled, exponent = to_integers(network, bits)
     source = network.source
-    ends = np.array([source, source + 1])  # and the sink behind it
+    ends = np.array([source, source + 1])  # The sink follows the source.
     arguments = ends, network.tails, network.heads, scaled.astype(number)
     here = scaled.size <= min(most_arcs_here, arcs_per_second * seconds_left())
     if here:
@@ -63,9 +63,9 @@ def whole_flow(
 
 
 def to_integers(network: FlowNetwork, bits: int) -> tuple[FloatArray, int]:
-    """Capacities as integers, so that the engine's sums of flows neither round nor overflow.
+    """Convert capacities to integers, so that sums of flows are exact and do not overflow.
 
-    They are scaled by a power of two: their sums at the source and at the sink stay below 2^bits.
+    The scale is a power of two such that the sums at the source and at the sink are below 2^bits.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ def to_integers(network: FlowNetwork, bits: int) -> tuple[FloatArray, int]:
     Returns
     -------
     capacities : ndarray, shape (arcs,)
-        Whole numbers in float64; none is above the totals, which no flow can exceed.
+        Integers in float64, capped at the larger total, which no flow can exceed.
     exponent : int
-        Each is ``rint(2^exponent * capacity)``.
+        Each integer is ``rint(2^exponent * capacity)``.
 
     Raises
     ------
@@ -90,8 +90,8 @@ def to_integers(network: FlowNetwork, bits: int) -> tuple[FloatArray, int]:
     total = max(at_source, at_sink)
     if not (np.isfinite(total) and given.min() >= 0.0):
         raise RuntimeError(
-            f"capacities must be at least 0 with finite totals: the least is {given.min()}, "
-            f"the totals are {at_source} and {at_sink}"
+            f"capacities must be at least 0 with finite totals, got minimum {given.min()} and "
+            f"totals {at_source} and {at_sink}"
         )
     exponent = bits - int(np.frexp(total)[1])
     scaled: FloatArray = np.rint(np.ldexp(np.minimum(given, total), exponent))

@@ -1,4 +1,4 @@
-"""Global resolution: the solver, its convex functions and their minimiser, the published plan."""
+"""Global resolution: solver, convex functions, minimiser and published plan."""
 
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
 

@@ -1,12 +1,12 @@
-"""Minimising the convex functions of the two systems until the gradient is small in L1.
+"""Minimisation of the convex functions of the two systems to a small L1 norm of the gradient.
 
-Two minimisers: damped Newton steps, and SciPy's L-BFGS-B, as in the paper.  The Hessian is small
-and dense, and where the minimum lies at infinity (a tight constraint of the system) a Newton
-step still divides the gradient by about e, where L-BFGS-B converges slowly.  L-BFGS-B takes over
-where the Newton steps stall.
+There are two minimisers: damped Newton steps, and SciPy's L-BFGS-B, as in the paper.  The Hessian
+is small and dense.  If the minimum is at infinity (a tight constraint of the system), a Newton step
+still divides the gradient by about e, but L-BFGS-B converges slowly.  L-BFGS-B is used after the
+Newton steps stall.
 
-The matrices are far too small for threads: where several processes share the cores, set
-OPENBLAS_NUM_THREADS=1, or each step of SciPy's minimiser may wait for 10 ms.
+The matrices are far too small for threads.  If several processes share the cores, set
+OPENBLAS_NUM_THREADS=1; otherwise each step of SciPy's minimiser may wait for 10 ms.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from otlp.timing import loaded
 
 ConvexFunction = LogSumExp | LogSumExpIntegral
 
-# Largest change of a variable in one Newton step: beyond it the softmax is saturated anyway.
+# Largest change of a variable in one Newton step; beyond it the softmax is saturated.
 LONGEST_STEP = 4.0
 
-# Fixed-point iterations of the initial guess, and the cap on the others' total weight in it: where
-# more is wanted than there is, weights would grow until no Newton step could move them.
+# Fixed-point iterations of the initial guess, and cap on the total weight of the other tokens.  If
+# the system is infeasible, the weights would otherwise grow until Newton steps have no effect.
 START_ITERATIONS, WEIGHT_CAP = 8, 30.0
 
 
@@ -38,13 +38,13 @@ class Minimum(NamedTuple):
     Attributes
     ----------
     alpha, given : ndarray, shape (G,)
-        The variables, and the mass that each gets there.
+        Variables, and mass that each variable has at this point.
     gradient_norm : float
-        L1 norm of the gradient there.
+        L1 norm of the gradient at this point.
     iterations : int
-        Iterations of L-BFGS-B.
+        Number of iterations of L-BFGS-B.
     newton_steps : int
-        Newton steps.
+        Number of Newton steps.
     """
 
     alpha: FloatArray
@@ -55,11 +55,11 @@ class Minimum(NamedTuple):
 
 
 class _ConvergedError(Exception):
-    """Leaves L-BFGS-B as soon as a point is good enough."""
+    """Raised to leave L-BFGS-B when the gradient is within the tolerance."""
 
 
 class _Best:
-    """The point of smallest gradient among those evaluated."""
+    """The evaluated point with the smallest gradient."""
 
     def __init__(self, function: ConvexFunction, tolerance: float, alpha: FloatArray) -> None:
         self.function, self.tolerance, self.alpha = function, tolerance, alpha
@@ -83,7 +83,7 @@ class _Best:
 def starting_point(
     wanted: FloatArray, draft: FloatArray, n: int, slack: float, ignored: float
 ) -> FloatArray:
-    """Mean-field initial guess: each tuple's softmax with the other tokens' average weight.
+    """Compute a mean-field initial guess, with the average weight of the other tokens in a tuple.
 
     Parameters
     ----------
@@ -92,10 +92,10 @@ def starting_point(
     n : int
         Number of drafts.
     slack : float
-        0 or 1.  With 1 the others' weights add to it; on problems like language that saves two
-        Newton steps of three, and a single variable needs none.
+        0 or 1.  With 1, the guess includes the weights of the other tokens; on language-like
+        problems this saves two of three Newton steps, and a single variable needs none.
     ignored : float
-        Probability of the tokens that a tuple may hold beside.
+        Probability of the tokens without a variable that a tuple may contain.
     """
     every = ignored + draft.sum()
     odds, others = np.empty(draft.size), np.empty(draft.size)
@@ -123,7 +123,7 @@ def solve_convex(
     max_iterations: int = 25,
     newton_steps: int = 50,
 ) -> Minimum:
-    """Find a point where the gradient is at most `tolerance` in L1, or the best there is.
+    """Find a point where the L1 norm of the gradient is at most `tolerance`, or the best point.
 
     Parameters
     ----------
@@ -132,19 +132,19 @@ def solve_convex(
     tolerance : float
         L1 norm of the gradient to reach.
     max_iterations : int
-        Limit on the iterations of L-BFGS-B, which goes on from the best point of the Newton steps
-        if that is not enough; 0 leaves it out.
+        Maximum number of iterations of L-BFGS-B, which starts from the best point of the Newton
+        steps if this point is not within the tolerance; 0 disables L-BFGS-B.
     newton_steps : int
-        Limit on the Newton steps; 0 leaves them out.
+        Maximum number of Newton steps; 0 disables them.
 
     Returns
     -------
     Minimum
-        The caller compares `gradient_norm` with the tolerance.
+        The best point; its `gradient_norm` may exceed the tolerance.
 
     Notes
     -----
-    An iteration of L-BFGS-B costs about one gradient, a Newton step a Hessian and O(G^3).
+    An iteration of L-BFGS-B costs about one gradient, a Newton step one Hessian and O(G^3).
     """
     best = _Best(function, tolerance, start)
     try:
@@ -168,7 +168,7 @@ def _lbfgsb(best: _Best, limit: int) -> None:
 
 
 def _newton(best: _Best, limit: int) -> None:
-    """Damped Newton steps from the start."""
+    """Take damped Newton steps from the starting point."""
     point, value, gradient = best.alpha, best.value, best.given - best.function.wanted
     for _ in range(limit):
         best.newton_steps += 1
@@ -181,11 +181,11 @@ def _newton(best: _Best, limit: int) -> None:
 def _newton_step(
     best: _Best, point: FloatArray, value: float, gradient: FloatArray
 ) -> tuple[FloatArray, float, FloatArray] | None:
-    """One damped Newton step, or None where no step makes progress."""
+    """Take one damped Newton step; return None if no step makes progress."""
     hessian = best.function.hessian(point)
     if not _regularised(hessian, best.function.slack):
         return None
-    # LAPACK's own routine: the checks of scipy.linalg.solve take longer than the solution.
+    # Call LAPACK directly, because the checks of scipy.linalg.solve take longer than the solution.
     step: FloatArray
     _, step, failed = loaded("scipy.linalg.lapack").dposv(hessian, -gradient, overwrite_a=True)
     if failed:
@@ -206,21 +206,21 @@ def _newton_step(
 
 @compiled
 def _regularised(hessian: FloatArray, slack: float) -> bool:
-    """Add to the diagonal until the Hessian is positive definite, in place; False if it is 0."""
+    """Make the Hessian positive definite in place; return False if its diagonal is 0."""
     scale = 0.0
     for i in range(len(hessian)):
         scale = max(scale, hessian[i, i])
     for i in range(len(hessian)):
         hessian[i, i] += 1e-13 * scale
     if slack == 0.0:
-        # Adding a constant to every variable changes nothing: fill that null direction.
+        # Adding a constant to all variables does not change the function; fill this null direction.
         hessian += scale / len(hessian)
     return scale > 0.0
 
 
 @compiled
 def l1_norm(vector: FloatArray) -> float:
-    """Sum of the magnitudes."""
+    """Return the sum of the absolute values."""
     total = 0.0
     for value in vector:
         total += abs(value)

@@ -1,4 +1,4 @@
-"""Global resolution: shares by a softmax whose variables minimise two convex functions."""
+"""Global resolution: acceptance by a softmax whose variables minimise two convex functions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import check_choice, check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.drafts.token_sets import MOST_DRAFTS, list_sets, set_count
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 from otlp.plan import Plan
 from otlp.plan.slackness import SlacknessPlan
@@ -42,33 +43,34 @@ from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.published import PublishedSystem
 from otlp.solvers.global_resolution.softmax import SoftmaxSystem
 from otlp.solvers.prepared import SystemSolver
-from otlp.solvers.solver import Solver, Stopped, answered
+from otlp.solvers.solver import Solver, Stopped, catch_stopped
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
 
 PAPER_LIMITS: Mapping[int, int] = {2: 50, 3: 20, 4: 10, 5: 10}
-"""Most variables of a system by n, as in the paper (Appendix K)."""
+"""Maximum number of variables of a system by n, as in the paper (Appendix K)."""
 
 MOST_VARIABLES = 800
-"""Without limits, the variables of a system that are still minimised over."""
+"""Maximum number of variables of a system if `limits` is None."""
 
 LISTED_TERMS = 1_000
-"""Up to so many LogSumExp terms (Eq. 121) are listed; beyond, there is `LogSumExpIntegral`."""
+"""Maximum number of LogSumExp terms (Eq. 121) that are listed; beyond, use `LogSumExpIntegral`."""
 
 FEW_TERMS = 1_000
-"""Up to so many terms every token gets a variable of its own: buckets would not pay."""
+"""Maximum number of terms for one variable per token; then buckets would not save time."""
 
 COARSE_STEP, COARSE = 0.5, 1e-6
-"""A step of the quadrature that is good enough to minimise with, and more than its error."""
+"""Step of the quadrature that suffices for the minimisation, and a bound on its error."""
 
 REJECTED_SHARE, QUICK_STEPS = 0.1, 3
-"""Share of what the inner system rejects that its buckets may mismatch, and Newton steps then."""
+"""Allowed mismatch of the inner system's buckets as a fraction of its rejected mass, and the number
+of Newton steps with these buckets."""
 
 PLANS = ("lossless", "published")
 
 
 class SolvedSystem(NamedTuple):
-    """One system solved: its plan, its L1 deviation from what is wanted, numbers to tell."""
+    """A solved system: its plan, its L1 deviation from the wanted masses, and details."""
 
     plan: Plan
     deviation: float
@@ -79,31 +81,32 @@ class SolvedSystem(NamedTuple):
 class GlobalResolution(SystemSolver):
     """Solve the outer and the inner system by convex minimisation, to a tolerance.
 
-    Global Resolution, Algorithm 1, for i.i.d. drafts.  Two plans are on offer:
+    Global Resolution, Algorithm 1, for i.i.d. drafts.  There are two plans:
 
-    - "lossless" (better than published): no tuple is left out, tokens of nearly equal ratio of
-      wanted to drafted mass share a variable (`otlp.reductions.truncation.into_buckets`), and the
-      accepted masses are scaled to at most what is wanted, with replacements for the rest.  The
-      output is exactly the target, and tau is paid in acceptance.
-    - "published": Eq. 18 with the truncation set T of section 6.3, from a start at zero.  The
-      output is off by up to 15 tau in L1, and the acceptance by up to 10 tau (Lemma 6.6).
+    - "lossless" (better than published): no tuple is left out; tokens with nearly equal ratios of
+      wanted to drafted mass share a variable (`otlp.reductions.truncation.into_buckets`); accepted
+      masses are scaled down to at most the wanted masses, and replacements supply the rest.  The
+      output is exactly the target, and tau reduces only the acceptance.
+    - "published": Eq. 18 with the truncation set T of section 6.3, starting from zero.  The output
+      is off by up to 15 tau in L1, and the acceptance by up to 10 tau (Lemma 6.6).
 
     Parameters
     ----------
     tau : float
         Error threshold, in (0, 1).
     plan : {"lossless", "published"}
-        See above.
+        Type of the plan, see above.
     limits : mapping of int to int, optional
-        Most variables of a system by n, such as `PAPER_LIMITS`; an n that is not listed takes
-        the limit of the nearest smaller one.  By default 800 for every n.
+        Maximum number of variables of a system by n, such as `PAPER_LIMITS`; an n that is not
+        listed has the limit of the next smaller n.  Default 800 for all n.
     max_iterations : int
-        Limit on the iterations of L-BFGS-B in a system, where Newton steps stall; 0 leaves it out.
+        Maximum number of iterations of L-BFGS-B per system, used if Newton steps stall; 0 disables
+        L-BFGS-B.
     newton_steps : int
-        Limit on the Newton steps in a system; 0 leaves them out, as the paper does.
+        Maximum number of Newton steps per system; 0 disables them, as in the paper.
     fallback : Solver, optional
-        What solves the problem if this method terminates early (the paper's Table 2).  Where the
-        solver is named, as in `otlp.solve`, its fallback may be named too.
+        Solver to use if this method terminates early (the paper's Table 2).  `otlp.solve` and
+        `make_solver` also accept its name.
 
     Raises
     ------
@@ -112,11 +115,11 @@ class GlobalResolution(SystemSolver):
 
     Notes
     -----
-    Without a fallback, early termination is a status and no plan: `Status.TRUNCATION_LIMIT` or
-    `Status.ITERATION_LIMIT`, with a message that says which limit, and by how much.  `details`
-    holds the deviations that the method can vouch for, beside what the verifier then measures.
-    O(V log V), and for G variables an iteration over binom(G, <= n) terms, or O(G n^2 + G^2 n)
-    at each of about 100 nodes where that is less.
+    Without a fallback, early termination returns no plan and the status `Status.TRUNCATION_LIMIT`
+    or `Status.ITERATION_LIMIT`, with a message that contains the limit and by how much it was
+    exceeded.  `details` contains the deviations that the method guarantees, in addition to those
+    that the verifier measures.  O(V log V), plus iterations, each over binom(G, <= n) terms for G
+    variables, or O(G n^2 + G^2 n) at each of about 100 nodes if this is less.
 
     Examples
     --------
@@ -136,90 +139,88 @@ class GlobalResolution(SystemSolver):
     name: ClassVar[str] = "global-resolution"
 
     def __post_init__(self) -> None:
-        check_number("tau", self.tau, lambda tau: 0.0 < tau < 1.0, "lie in (0, 1), such as 1e-3")
+        check_number("tau", self.tau, lambda tau: 0.0 < tau < 1.0, "be in (0, 1), such as 1e-3")
         check_choice("plan", self.plan, PLANS)
         if self.limits is not None:
             if not isinstance(self.limits, Mapping) or not self.limits:
                 raise InvalidInputError(
-                    f"limits is {self.limits!r}: it must be None, or map at least one n to the "
-                    "most variables of a system, as in {2: 50}"
+                    "limits must be None or a non-empty mapping of n to the maximum number of "
+                    f"variables, such as {{2: 50}}; got {self.limits!r}"
                 )
             for n, limit in self.limits.items():
-                whole_number(n, "an n of limits", 1)
+                whole_number(n, "each n of limits", 1)
                 whole_number(limit, f"limits[{n}]", 1)
         whole_number(self.max_iterations, "max_iterations", 0)
         whole_number(self.newton_steps, "newton_steps", 0)
         if self.max_iterations + self.newton_steps == 0:
             raise InvalidInputError(
-                "max_iterations and newton_steps are both 0: nothing would be minimised"
+                "at least one of max_iterations and newton_steps must be positive, got 0 and 0"
             )
         if not (self.fallback is None or isinstance(self.fallback, Solver)):
             raise InvalidInputError(
-                f"fallback is {self.fallback!r}: it must be a solver object, such as "
-                "otlp.solvers.MaxFlow(); otlp.solve and make_solver take its name too"
+                "fallback must be a solver object, such as otlp.solvers.MaxFlow() (otlp.solve and "
+                f"make_solver also accept its name); got {self.fallback!r}"
             )
 
     @classmethod
     def published(cls, tau: float = 1e-3, fallback: Solver | None = None) -> GlobalResolution:
-        """The method as the paper ran it: its plan and limits, 25 iterations of L-BFGS-B from 0."""
+        """Return the method with the settings of the paper: 25 iterations of L-BFGS-B from 0."""
         return cls(tau, "published", PAPER_LIMITS, 25, 0, fallback)
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept at most 1,000 i.i.d. drafts; Appendix S has other ones, and no method for them."""
+        """Support at most 1,000 i.i.d. drafts; Appendix S has no method for other drafts."""
         check_problem(problem)
         if not isinstance(problem.drafts, IID):
             return Capability(False, f"{not_iid(problem)}; use {Auto().resolve(problem).name}")
         if problem.n > MOST_DRAFTS:
-            reason = (
-                f"n is {problem.n}, more than {MOST_DRAFTS}: binomials overflow; use martingale"
-            )
-            return Capability(False, reason)
+            reason = f"n must be at most {MOST_DRAFTS} (binomials overflow), got n = {problem.n}"
+            return Capability(False, f"{reason}; use martingale")
         return Capability(True)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Solve both systems, or hand over to the fallback."""
+        """Solve both systems, or use the fallback."""
         support = Support()
         small, inverse = support.reduce(problem)
         sides = self.divide(small)
         clock.charge("reduce")
-        # here and not in `Solver.solve`, since H* and the fallback are still to be used
-        found = answered(self._joined, small, sides)
+        # Catch `Stopped` here, not in `Solver.solve`, to use H* and the fallback afterwards.
+        found = catch_stopped(self._solve_both, small, sides)
         clock.charge("solve")
         plan, subset = support.lift(PrimalDual(found.plan, sides.outer.subset), inverse)
         clock.charge("recover")
         details = {"tau": self.tau, "plan": self.plan, **found.details}
         answer = replace(found, plan=plan, subset=subset, details=details)
-        return self._handed_over(problem, clock, answer) if plan is None else answer
+        return self._fall_back(problem, clock, answer) if plan is None else answer
 
-    def _joined(self, problem: Problem, sides: Sides) -> Answer:
-        """Both systems, solved and joined."""
+    def _solve_both(self, problem: Problem, sides: Sides) -> Answer:
+        """Solve both systems and join their plans."""
         solve = self._lossless if self.plan == "lossless" else self._published
         outer, inner = map(solve, sides)
         plan = SlacknessPlan(problem, sides.outer.subset, outer.plan, inner.plan)
         details = outer.details | inner.details | self._guarantee(outer, inner)
         return Answer(plan, self.promise, details=details)
 
-    def _handed_over(self, problem: Problem, clock: Stopwatch, failed: Answer) -> Answer:
-        """What the fallback answers; without one that takes the problem, why there is no plan."""
+    def _fall_back(self, problem: Problem, clock: Stopwatch, failed: Answer) -> Answer:
+        """Return the answer of the fallback, or `failed` if no fallback supports the problem."""
         if self.fallback is None:
             return failed
         capability, name = self.fallback.supports(problem), self.fallback.name
         if not capability:
-            reason = f"{failed.message} Nor does the fallback {name} take it: {capability.reason}."
-            return replace(failed, message=reason)
+            reason = f"The fallback {name} does not support this problem: {capability.reason}."
+            return replace(failed, message=f"{failed.message} {reason}")
         answer = self.fallback.answer(problem, clock)
-        message = f"{failed.message} Handed over to the fallback {name}. {answer.message}"
+        message = f"{failed.message} Used the fallback {name}. {answer.message}"
         details = {**failed.details, "fallback": name, **answer.details}
         return replace(answer, message=message.rstrip(), details=details)
 
     def divide(self, problem: Problem) -> Sides:
-        """Find H*, and fix what each system has to put out; see `SystemSolver`."""
+        """Compute H* and the output that each system must have; see `SystemSolver`."""
         return split(problem, level_masses if self.plan == "lossless" else outer_masses)
 
     def system(self, side: Side) -> Plan:
         """Solve one system; see `SystemSolver`.
 
-        The lossless plan is one however far the minimiser came: then acceptance is lost.
+        The lossless plan is valid at any accuracy of the minimiser; inaccuracy costs acceptance.
         """
         if self.plan == "published":
             return self._published(side).plan
@@ -227,25 +228,25 @@ class GlobalResolution(SystemSolver):
 
     @property
     def promise(self) -> Guarantee:
-        """Only the lossless plan puts out the target however good the shares are."""
+        """Guarantee: only the lossless plan outputs the target at any accuracy of the shares."""
         return Guarantee.LOSSLESS if self.plan == "lossless" else Guarantee.APPROXIMATE
 
     def write(self, problem: Problem) -> Plan:
-        """One system at a time, unless a fallback may have to stand in for both."""
+        """Solve one system at a time, unless there is a fallback, which solves both."""
         if problem.n == 1 and self.plan == "lossless":
-            # Both functions have their minima in closed form: this is what they give.
+            # For n = 1, the minima of both functions have a closed form, which is this plan.
             return SpeculativeSampling().write(problem)
         return super().write(problem) if self.fallback is None else Solver.write(self, problem)
 
     def limit(self, n: int) -> int:
-        """Most variables of a system for n drafts."""
+        """Return the maximum number of variables of a system for n drafts."""
         if self.limits is None:
             return MOST_VARIABLES
         below = [listed for listed in self.limits if listed <= n]
         return self.limits[max(below) if below else min(self.limits)]
 
     def _guarantee(self, outer: SolvedSystem, inner: SolvedSystem) -> dict[str, Any]:
-        """Lemma 6.6, with the deviations reached and with the worst ones that tau allows."""
+        """Return the bounds of Lemma 6.6 for the actual deviations and for those tau allows."""
         lossless = self.plan == "lossless"
         return {
             "outer_deviation": outer.deviation,
@@ -257,7 +258,7 @@ class GlobalResolution(SystemSolver):
         }
 
     def _lossless(self, side: Side, worst: float = 0.0) -> SolvedSystem:
-        """Solve one system over buckets of tokens; a gradient up to `worst` will do, if it must."""
+        """Solve one system over buckets of tokens; accept a gradient norm up to `worst`."""
         draft = side.draft
         tokens, taken, ignored = _accepted_tokens(
             draft, side.wanted, side.subset, side.inside, side.ratios
@@ -265,9 +266,9 @@ class GlobalResolution(SystemSolver):
         limits = self.max_iterations, self.newton_steps
         allowed = REJECTED_SHARE * (side.mass - taken) if side.inside else 0.0
         if self.newton_steps and allowed > 3.0 * self.tau:
-            # Where much is rejected anyway, coarse buckets may be given too much, and scaled down.
+            # If the rejected mass is large, coarse buckets suffice: excess mass is scaled down.
             buckets = self._buckets(side, draft, tokens, allowed)
-            # Mostly the initial guess is within the tolerance.
+            # The initial guess is usually within the tolerance, so evaluate it without steps first.
             quick_steps = (0, min(self.newton_steps, QUICK_STEPS))
             for steps in quick_steps if buckets.mismatch <= allowed else ():
                 found = self._fitted(
@@ -280,8 +281,8 @@ class GlobalResolution(SystemSolver):
         if buckets.mismatch > limit:
             raise Stopped(
                 Status.TRUNCATION_LIMIT,
-                f"{side.name} system: {len(buckets)} variables, the most for n = {side.problem.n}, "
-                f"leave a mismatch of {buckets.mismatch:.2e}, above 3 tau = {limit:.2e} by a "
+                f"{side.name} system: the mismatch with {len(buckets)} variables, the limit for "
+                f"n = {side.problem.n}, is {buckets.mismatch:.2e}, above 3 tau = {limit:.2e} by a "
                 f"factor {buckets.mismatch / limit:.2f}.",
             )
         tolerance = 5.0 * self.tau - buckets.mismatch
@@ -297,7 +298,7 @@ class GlobalResolution(SystemSolver):
         limits: tuple[int, int],
         worst: float,
     ) -> SolvedSystem:
-        """Minimise over buckets, and scale what they get to what is wanted, `taken` in all."""
+        """Minimise over buckets, and scale their masses to the wanted masses with sum `taken`."""
         n, slack = side.problem.n, float(side.inside)
         start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
         minimum, function, details = self._minimise(
@@ -319,8 +320,8 @@ class GlobalResolution(SystemSolver):
                 f"for n = {n} by {tokens.size - limit}.",
             )
         buckets = singletons(draft, side.wanted, tokens)
-        # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
-        # 6.5 taken off.
+        # Algorithm 1 states 5 tau, but for a deviation of 5 tau the 3 left_out of Theorems 6.4 and
+        # 6.5 must be subtracted.
         limits = self.max_iterations, self.newton_steps
         tolerance = 5.0 * self.tau - 3.0 * left_out
         start = np.zeros(tokens.size)
@@ -332,10 +333,10 @@ class GlobalResolution(SystemSolver):
     def _buckets(
         self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float
     ) -> Buckets:
-        """Put tokens into buckets; with the most allowed, the mismatch may exceed the tolerance."""
+        """Group tokens into buckets; at the limit, the mismatch may exceed the tolerance."""
         n = side.problem.n
         limit = self.limit(n)
-        # No token is drafted more often; what rounding adds would be a ratio beyond all numbers.
+        # A token is drafted at most this often; rounding errors above it could overflow the ratio.
         wanted = np.minimum(side.wanted, n * draft)
         if tokens.size <= limit and set_count(tokens.size, n)[0] <= FEW_TERMS:
             return singletons(draft, wanted, tokens)
@@ -351,7 +352,7 @@ class GlobalResolution(SystemSolver):
         start: FloatArray,
         worst: float = 0.0,
     ) -> tuple[Minimum, ConvexFunction, dict[str, Any]]:
-        """Find the variables, and what they give to each bucket."""
+        """Compute the variables and the mass of each bucket."""
         n, slack = side.problem.n, float(side.inside)
         count = set_count(buckets.draft.size, n)[0]
         function: ConvexFunction = (
@@ -360,7 +361,7 @@ class GlobalResolution(SystemSolver):
             else LogSumExpIntegral(buckets.draft, n, ignored, buckets.wanted, slack)
         )
         if isinstance(function, LogSumExpIntegral) and tolerance > 10.0 * COARSE:
-            # Half the nodes are enough to get there, and all of them say how near that is.
+            # Minimise with half of the nodes, then evaluate the gradient with all nodes.
             rough = replace(function, step=COARSE_STEP)
             minimum = solve_convex(rough, start, tolerance - COARSE, *limits)
             given = function.evaluate(minimum.alpha)[1]
@@ -392,10 +393,10 @@ class GlobalResolution(SystemSolver):
 def _accepted_tokens(
     draft: FloatArray, wanted: FloatArray, subset: Mask, inside: bool, ratios: IntArray
 ) -> tuple[IntArray, float, float]:
-    """Tokens that a system accepts, what they want in all, and the draft's mass of the ignored.
+    """Return the tokens that a system accepts, their wanted mass, and the ignored draft mass.
 
-    Tokens that want nothing are ignored: they are drafted, and never accepted.  In the order of
-    p/q, which is that of w/q too: w is p inside H*, and min(p, C q) outside.
+    Tokens with wanted mass 0 are ignored: they are drafted but never accepted.  The order is that
+    of p/q, which is also that of w/q, because w is p inside H* and min(p, C q) outside.
     """
     tokens = np.empty(ratios.size, np.int64)
     count, taken, ignored = 0, 0.0, 0.0

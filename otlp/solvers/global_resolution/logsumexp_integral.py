@@ -1,13 +1,13 @@
-"""The same two convex functions as an integral, for systems with too many terms to list.
+"""The two convex functions as integrals, for systems with too many terms to list.
 
-Let tokens run an exponential race at rates e^alpha: the first of the drafted ones to arrive is a
-draw from the softmax.  Token j has arrival time above t with survival probability
+Consider an exponential race of tokens with rates e^alpha: the first drafted token to arrive is a
+sample from the softmax.  The arrival time of token j is above t with the survival probability
 a_j = exp(-t e^alpha_j), and the sum over all sets A of drafted tokens becomes a product,
 
     sum of c_A prod_{j in A} a_j  =  n! [x^n] exp(ignored x) prod_j (1 + a_j (exp(q_j x) - 1)),
 
-so value, gradient and Hessian are integrals over t whose cost does not grow with the number of
-sets.  Not in the paper, which lists the sets.
+so value, gradient and Hessian are integrals over t whose cost does not depend on the number of
+sets.  The paper lists the sets instead.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from otlp.drafts.token_sets import pascal, powers_of
 from otlp.numerics.compiled import REASSOCIATE, compiled
 
 TAIL = 3.8
-"""How far the quadrature goes beyond the times of the largest and of the least rate."""
+"""Extension of the quadrature beyond the times of the largest and the smallest rate."""
 
 NEWTON_STEP = 1.0
-"""Step of the quadrature of Hessians."""
+"""Step of the quadrature for Hessians."""
 
 WIDTH = 8
-"""Nodes that are worked on together: the vectors of the processor."""
+"""Number of nodes per block, for the processor's vector instructions."""
 
 LARGEST = 690.0
-"""Logarithm of a number that is as good as infinite, but whose product with zero is zero."""
+"""Logarithm of a finite number that replaces infinity, so that its product with 0 is 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class LogSumExpIntegral:
-    """One of the two convex functions; the same answers as `LogSumExp` to about 1e-13.
+    """One of the two convex functions; equal to `LogSumExp` to about 1e-13.
 
     Attributes
     ----------
     draft : ndarray, shape (G,)
-        Draft probabilities of the tokens that have a variable.
+        Draft probabilities of the tokens with a variable.
     n : int
         Number of drafts.
     ignored : float
-        Probability of the tokens that a tuple may hold beside.
+        Probability of the tokens without a variable that a tuple may contain.
     wanted : ndarray, shape (G,)
-        The mass w_i that each variable should get.
+        Wanted mass w_i of each variable.
     slack : float
-        0 for the outer system, 1 for the inner.
+        0 for the outer system, 1 for the inner system.
     step : float
         Step of the quadrature in x, where t = exp(x - exp(-x)) times the largest total rate.
         The error is about exp(-7.5 / step).
@@ -62,7 +62,7 @@ class LogSumExpIntegral:
     step: float = 0.25
 
     def evaluate(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        """Value, and mass that each variable gets, shape (G,); the gradient is this less `wanted`.
+        """Return the value, and the mass of each variable, shape (G,): gradient plus `wanted`.
 
         O(G n^2) for each of about 100 nodes.
         """
@@ -73,9 +73,9 @@ class LogSumExpIntegral:
         return value - float(self.wanted @ alpha), given
 
     def hessian(self, alpha: FloatArray) -> FloatArray:
-        """Hessian to about 1e-3 of each entry, shape (G, G); O(G n^2 + G^2 n) a node.
+        """Return the Hessian to about 1e-3 of each entry, shape (G, G); O(G n^2 + G^2 n) per node.
 
-        It steers Newton steps only.
+        This accuracy suffices for Newton steps.
         """
         _, nodes = _nodes(alpha, self.slack, NEWTON_STEP)
         return _hessian(self.draft, self.n, self.ignored, alpha, self.slack, nodes)
@@ -83,7 +83,7 @@ class LogSumExpIntegral:
 
 @compiled
 def _nodes(alpha: FloatArray, slack: float, step: float) -> tuple[float, FloatArray]:
-    """Log of the largest total rate, and nodes log t with their weights, shape (2, m, WIDTH)."""
+    """Return the log of the largest total rate, and nodes log t and weights, (2, m, WIDTH)."""
     slowest, peak = alpha.min(), alpha.max()
     if slack > 0.0:
         slowest, peak = max(slowest, 0.0) + np.log1p(np.exp(-abs(slowest))), max(peak, 0.0)
@@ -120,7 +120,7 @@ def _multiply_factor(
 def _survival(
     alpha: FloatArray, log_time: FloatArray, rates: FloatArray, alive: FloatArray
 ) -> None:
-    """Write e^(alpha_j) t, and the chance that nothing of this rate has arrived by t."""
+    """Write e^(alpha_j) t, and P(no arrival of this rate by time t)."""
     for j in range(alpha.size):
         for k in range(log_time.size):
             rates[j, k] = np.exp(min(alpha[j] + log_time[k], LARGEST))
@@ -137,11 +137,11 @@ def _evaluate(
     fastest: float,
     nodes: FloatArray,
 ) -> tuple[float, FloatArray]:
-    """Sum of the LogSumExp terms, and its gradient."""
-    size, width = draft.size, nodes.shape[2]  # a loop of fixed length would not be vectorised
+    """Return the sum of the LogSumExp terms and its gradient."""
+    size, width = draft.size, nodes.shape[2]  # A loop of constant length would not be vectorised.
     given = np.zeros(size)
     powers, binomial = powers_of(draft, n), pascal(n)
-    # [j]: the product over the variables before j
+    # before[j] is the product over the variables before j.
     before, after = np.empty((size + 1, n + 1, width)), np.empty((n + 1, width))
     rates, alive = np.empty((2, size, width))
     others, first = np.empty(width), np.empty(width)
@@ -188,12 +188,12 @@ def _evaluate(
 def _hessian(
     draft: FloatArray, n: int, ignored: float, alpha: FloatArray, slack: float, nodes: FloatArray
 ) -> FloatArray:
-    """Hessian of the LogSumExp terms."""
+    """Return the Hessian of the LogSumExp terms."""
     size, width = draft.size, nodes.shape[2]
     hessian = np.zeros((size, size))
     powers, binomial = powers_of(draft, n), pascal(n)
     nothing = powers_of(np.array([ignored]), n)[0]
-    # [j, d]: the series of "j is drafted and alive" over that of "j is not drafted, or alive"
+    # odds[j, d]: series of "j is drafted and alive" over that of "j is not drafted, or alive".
     odds, rest = np.zeros((size, n + 1, width)), np.zeros((size, n + 1, width))
     rates, alive = np.empty((2, size, width))
     product, total = np.empty((n + 1, width)), np.empty(width)
@@ -220,12 +220,12 @@ def _hessian(
                         total[k] += factor * one[k] * two[k]
                 rest[j, d] = total
             for k in range(width):
-                # the mass may have underflowed to nothing where the time overflows
+                # If the time overflows, the mass may have underflowed to 0.
                 time = np.exp(nodes[0, block, k])
                 if slack > 0.0 and rest[j, n, k] > 0.0:
                     own = nodes[1, block, k] * np.exp(-slack * time) * rates[j, k]
                     hessian[j, j] += slack * time * own * rest[j, n, k]
-            # From here on times the rates: alone these might overflow.
+            # Multiply by the rates here, because the rates might overflow on their own.
             for d in range(1, n):
                 one, two, factor, rate = odds[j, d], rest[j, d], binomial[n, d], rates[j]
                 for k in range(width):

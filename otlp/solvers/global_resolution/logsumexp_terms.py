@@ -1,12 +1,12 @@
 """The convex functions of the outer and the inner system, with merged LogSumExp terms.
 
 A token accepts its share e^alpha_i / (slack + sum of e^alpha_j over the drafted tokens) of each
-tuple.  The alpha for which token i gets w_i in all minimise
+tuple.  The alpha for which token i has total mass w_i minimise
 
     sum over sets A of c_A log(slack + sum_{i in A} e^alpha_i)  -  sum_i w_i alpha_i,
 
-where c_A is the mass of all tuples that hold just the tokens A.  Slack is 0 for the outer system
-(Global Resolution, Eq. 12), whose tuples must all be accepted, and 1 for the inner (Eq. 15).
+where c_A is the mass of all tuples whose set of tokens is A.  Slack is 0 for the outer system
+(Global Resolution, Eq. 12), whose tuples must all be accepted, and 1 for the inner system (Eq. 15).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class LogSumExp:
     Attributes
     ----------
     terms : TokenSets
-        Sets A of variables and their coefficients: those of `otlp.drafts.token_sets.list_sets`,
-        where the tokens ignored have probability q(H*) for the outer system (Eq. 117) and 0 for
-        the inner (Eq. 119).  It sums positive terms; the paper's alternating sums cancel.
+        Sets A of variables and their coefficients from `otlp.drafts.token_sets.list_sets`, where
+        the ignored tokens have probability q(H*) for the outer system (Eq. 117) and 0 for the
+        inner system (Eq. 119).  All terms are positive; the paper's alternating sums cancel.
     wanted : ndarray, shape (G,)
-        The mass w_i that each variable should get.
+        Wanted mass w_i of each variable.
     slack : float
         0 or 1, the constant inside the logarithm.
     """
@@ -41,7 +41,7 @@ class LogSumExp:
     slack: float
 
     def evaluate(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        """Value, and mass that each variable gets, shape (G,); the gradient is this less `wanted`.
+        """Return the value, and the mass of each variable, shape (G,): gradient plus `wanted`.
 
         O(nnz).
         """
@@ -50,12 +50,12 @@ class LogSumExp:
         return value - float(self.wanted @ alpha), given
 
     def hessian(self, alpha: FloatArray) -> FloatArray:
-        """Hessian, shape (G, G); O(sum of squared set sizes)."""
+        """Return the Hessian, shape (G, G); O(sum of squared set sizes)."""
         sets = self.terms
         return _hessian(sets.members, sets.offsets, sets.mass, alpha, self.slack)
 
 
-# Below this a sum of exponentials, scaled by the largest of all, is computed on its own scale.
+# A sum of exponentials below this, relative to the global maximum, is scaled by its own maximum.
 SMALL = 1e-250
 
 
@@ -63,13 +63,13 @@ SMALL = 1e-250
 def _evaluate(
     members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
 ) -> tuple[float, FloatArray]:
-    """Sum of the LogSumExp terms, and its gradient."""
+    """Return the sum of the LogSumExp terms and its gradient."""
     given = np.zeros(alpha.size)
     if alpha.size == 0:
         return 0.0, given
-    peak = alpha.max()
-    if slack > 0.0:
-        peak = max(peak, 0.0)
+    peak = 0.0 if slack > 0.0 else -np.inf
+    for value in alpha:
+        peak = max(peak, value)
     weight = np.exp(alpha - peak)
     rest = slack * np.exp(-peak) if slack > 0.0 else 0.0
     value = 0.0
@@ -102,7 +102,7 @@ def _evaluate(
 def _hessian(
     members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
 ) -> FloatArray:
-    """Hessian of the LogSumExp terms."""
+    """Return the Hessian of the LogSumExp terms."""
     hessian = np.zeros((alpha.size, alpha.size))
     for j in range(mass.size):
         first, last = offsets[j], offsets[j + 1]

@@ -1,4 +1,4 @@
-"""The plan of the paper's Eq. 18: a softmax over all drafted tokens, close to the target only."""
+"""The plan of the paper's Eq. 18, a softmax over all drafted tokens; approximately lossless."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from otlp.reductions.complementary_slackness import Side
 from otlp.solvers.global_resolution.softmax import accepted_shares, softmax_by_set
 
 ENUMERATED_SETS = 500_000
-"""Up to so many token sets the marginals are enumerated; beyond, they are a bound."""
+"""Maximum number of token sets for enumerated marginals; beyond, the marginals are a bound."""
 
 
 class PublishedSystem(Plan):
-    """One system of Eq. 18: accept by the softmax, untouched, and replace by a fixed distribution.
+    """One system of Eq. 18: accept with the unscaled softmax, replace from a fixed distribution.
 
-    Not lossless: the output is off by what the truncation and the gradient leave (Lemma 6.6).
+    Not lossless: the truncation and the remaining gradient change the output (Lemma 6.6).
 
     Parameters
     ----------
     side : Side
         The system: its problem, and the tokens that it accepts.
     alpha : ndarray, shape (m,)
-        The variables of the tokens of T; those of all others are 0.
+        Variables of the tokens in T; the variables of all other tokens are 0.
     truncated : ndarray of int64, shape (m,)
-        The truncation set T.
+        Truncation set T.
     left_out : float
-        Mass of the tuples that leave T: epsilon_T or gamma_T.
+        Mass of the tuples with a token outside T: epsilon_T or gamma_T.
     """
 
     def __init__(self, side: Side, alpha: FloatArray, truncated: IntArray, left_out: float) -> None:
@@ -45,7 +45,7 @@ class PublishedSystem(Plan):
         self.residual = residual_distribution(left, 0.0) if left.any() else side.problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional of the plan, C(., tuple) normalised; see `Plan.conditional`."""
+        """Return the conditional distribution, C(., tuple) normalised; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         labels = np.where(self.side.accepting[tokens], tokens, -1)
         accepted, rest = accepted_shares(labels, self.alpha, self.slack, np.ones(tokens.size))
@@ -54,10 +54,10 @@ class PublishedSystem(Plan):
         return law
 
     def marginals(self) -> Marginals:
-        """Sum over all token sets where they can be listed, else over those inside T.
+        """Return the sum over all token sets if they can be listed, else over the sets inside T.
 
-        In the second case the rest of the mass is known to be at most `left_out`, and where it
-        goes is not; the acceptance is then a lower bound.
+        In the second case, the remaining mass is at most `left_out` and its distribution is
+        unknown; the acceptance is then a lower bound.
         """
         side = self.side
         drafted = np.flatnonzero(side.accepting & (self.draft > 0.0)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The lossless plan of global resolution: shares by a softmax, scaled to what is wanted."""
+"""The lossless plan of global resolution: a softmax, scaled to the wanted masses."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from otlp.reductions.truncation import Buckets
 
 
 class SoftmaxSystem(Plan):
-    """Accept by a softmax over one variable a label (Global Resolution, Eq. 14 and 17), scaled.
+    """Accept with a scaled softmax, one variable per label (Global Resolution, Eq. 14 and 17).
 
-    A token that would get more than `wanted` has its shares scaled down, and what is left of
-    `wanted` replaces rejected drafts; so the output does not depend on how good the shares are.
+    If the mass of a token exceeds `wanted`, its shares are scaled down; the remainder of `wanted`
+    is the distribution of replacements.  So the output does not depend on the accuracy of the
+    shares.
 
-    Tokens may share a label (a bucket): a label's share goes to one of its drafts at random.
+    Tokens may share a label (a bucket): the share of a label goes to one of its drafts at random.
 
     Parameters
     ----------
     side : Side
-        The system: its problem, and what it has to put out.
+        The system: its problem, and the output that it must have.
     given : ndarray, shape (G,)
-        Mass that this softmax gives to each label, over all tuples.
+        Mass of each label under this softmax, over all tuples.
     buckets : Buckets
-        The label of each token; a label's mass is split among its tokens by their draft's.
+        Label of each token; the mass of a label is split in proportion to the draft.
     alpha : ndarray, shape (G,)
-        The variables.
+        Variables.
     sets : TokenSets, optional
-        All sets of labels, where they are few enough to be listed.
+        All sets of labels, if they can be listed.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class SoftmaxSystem(Plan):
         self.residual = left / rest if rest > 0.0 else side.problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
+        """Return the conditional distribution of a tuple of this system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         labels = self.labels[tokens]
         accepted, rest = accepted_shares(labels, self.alpha, self.slack, self._factors(tokens))
@@ -63,7 +64,7 @@ class SoftmaxSystem(Plan):
         return result
 
     def marginals(self) -> Marginals:
-        """Closed form; O(V), and O(nnz) for drafted replacements, where token sets are listed."""
+        """Return the marginals; O(V), plus O(nnz) for drafted replacements if sets are listed."""
         rejected = max(0.0, self.side.mass - float(self.kept.sum()))
         output = self.kept + rejected * self.residual
         if self.sets is None or np.count_nonzero(self.labels >= 0) > self.alpha.size:
@@ -71,7 +72,7 @@ class SoftmaxSystem(Plan):
         return Marginals(self.kept + self._drafted_replacements(self.sets), output, "closed form")
 
     def _drafted_replacements(self, sets: TokenSets) -> FloatArray:
-        """Probability that a replacement is token i and was drafted; no two share a label."""
+        """Return P(replacement is token i and i was drafted); requires distinct labels."""
         share = softmax_by_set(sets, self.alpha, self.slack)
         tokens = np.flatnonzero(self.labels >= 0)
         accept = np.zeros(self.alpha.size)
@@ -84,7 +85,7 @@ class SoftmaxSystem(Plan):
         return replaced
 
     def _factors(self, tokens: IntArray) -> FloatArray:
-        """What the shares of tokens are scaled by, to what is wanted of them."""
+        """Return the scale factors of the tokens' shares."""
         raw, factors = self.raw[tokens], np.ones(tokens.size)
         np.divide(self.kept[tokens], raw, out=factors, where=raw > 0.0)
         return factors
@@ -94,11 +95,11 @@ class SoftmaxSystem(Plan):
 def _scaled(
     wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """What tokens get, what is kept of that, and what is left to replace."""
+    """Return unscaled mass, scaled mass, and residual of each token."""
     raw, kept, left = np.zeros(wanted.size), np.empty(wanted.size), np.empty(wanted.size)
     for x in range(wanted.size):
         if labels[x] >= 0:
-            # A quotient of masses first: one by itself takes all, also where it is subnormal.
+            # Divide first, so that a single token has ratio 1 also if its mass is subnormal.
             raw[x] = given[labels[x]] * (draft[x] / weights[labels[x]])
     for x in range(wanted.size):
         kept[x] = min(raw[x], wanted[x])
@@ -110,9 +111,9 @@ def _scaled(
 def accepted_shares(
     labels: IntArray, alpha: FloatArray, slack: float, factors: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Chance that each draft of a tuple is accepted, shape (n,), and that none is.
+    """Return the acceptance probability of each draft, shape (n,), and that of rejection.
 
-    Softmax over the labels that were drafted, each counted once; its drafts share it.
+    The softmax is over the distinct drafted labels; drafts with the same label share its value.
     """
     accepted, taken = np.zeros(labels.size), 0.0
     peak = 0.0 if slack > 0.0 else -np.inf
@@ -133,7 +134,7 @@ def accepted_shares(
 
 
 def softmax_by_set(sets: TokenSets, alpha: FloatArray, slack: float) -> FloatArray:
-    """e^alpha / (slack + sum of e^alpha) in each of many sets, shape (nnz,), without overflow."""
+    """Return e^alpha / (slack + sum of e^alpha) in each set, shape (nnz,), without overflow."""
     count = sets.mass.size
     if count == 0:
         return np.empty(0)

@@ -1,4 +1,4 @@
-"""Rules and samplers that do not come back, or bring the process down; for `otlp audit`."""
+"""Rules and samplers that never return or crash the process, for `otlp audit`."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A small engine with random numbers of its own, right, and with the mistakes of engines."""
+"""A small engine with its own random numbers, and variants with typical mistakes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 LENGTH = 2
 
 STEP = LENGTH + LENGTH + 1
-"""Numbers, or races, of a round: one a draft, one a coin, one for the last token."""
+"""Numbers or races per round: one per draft, one per coin, one for the last token."""
 
 
 class Engine:
-    """Drafts a path and verifies it, both with numbers at offsets into one stream."""
+    """Drafts and verifies a path with random numbers at offsets into one stream."""
 
     def __init__(self, size: int = 3, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -40,7 +40,7 @@ class Engine:
         return [*path, self.drawn(p[LENGTH], self.last(LENGTH))]
 
     def drawn(self, law: Any, offset: int) -> int:
-        """By a race, as with Gumbel's numbers."""
+        """Draw by a race, as with Gumbel noise."""
         if not np.isfinite(law).all():
             raise ValueError("a residual that is empty")
         return int(np.argmin(self.races[offset] / np.maximum(law, 1e-300)))
@@ -52,7 +52,7 @@ class Engine:
         return self.numbers[offset]
 
     def last(self, at: int) -> int:
-        """Where the last token's race stands."""
+        """Return the offset of the race of the last token."""
         return self.offset + 2 * LENGTH
 
     def used(self, text: Any) -> int:
@@ -60,21 +60,21 @@ class Engine:
 
 
 class OneStream(Engine):
-    """The race of a residual is that of the draft it replaces (vllm-project/vllm#54282)."""
+    """Reuses the race of the draft for the residual (vllm-project/vllm#54282)."""
 
     def last(self, at: int) -> int:
         return self.offset + at
 
 
 class AdvancedByAccepted(Engine):
-    """The counter goes on by what was given, not by what was drawn."""
+    """Advances the counter by the number of output tokens instead of drawn numbers."""
 
     def used(self, text: Any) -> int:
         return len(text)
 
 
 class Replayed(Engine):
-    """Every second round has the numbers of the one before, as a graph that is replayed."""
+    """Repeats the numbers of the previous round in every second round, as in a replayed graph."""
 
     rounds = 0
 
@@ -84,14 +84,14 @@ class Replayed(Engine):
 
 
 class CoinOfOne(Engine):
-    """A coin of eight bits, which may be 1.0: a draft that is certain to pass is rejected."""
+    """Uses a coin of eight bits that may be 1.0: a certain draft token is rejected."""
 
     def coin(self, offset: int) -> float:
         return round(self.numbers[offset] * 256) / 256
 
 
 class OtherPrecision(Engine):
-    """Drafts from logits in bfloat16, spaced by .5 between 64 and 128; q is handed over exact."""
+    """Drafts from bfloat16 logits, spaced by 0.5 between 64 and 128, but passes the exact q."""
 
     def law(self, law: Any) -> Any:
         logits = np.log(np.maximum(law, 1e-30)) + 96.0
@@ -100,7 +100,7 @@ class OtherPrecision(Engine):
 
 
 class SharedRows(Engine):
-    """Two rows of a batch have the same numbers."""
+    """Uses the same numbers for two rows of a batch."""
 
     def draft(self, tables: Any, rows: int) -> Any:
         return np.repeat(super().draft(tables, 1), rows, axis=0)
@@ -112,7 +112,7 @@ class SharedRows(Engine):
 
 
 class OwnRows(SharedRows):
-    """Each row has numbers of its own."""
+    """Uses separate numbers for each row."""
 
     def draft(self, tables: Any, rows: int) -> Any:
         paths = []

@@ -1,6 +1,6 @@
-"""Verification rules as users write them, right and wrong; each a callable for `otlp.audit`.
+"""Verification rules as users write them, correct and wrong; each a callable for `otlp.audit`.
 
-And a pair to audit them on, and samplers of drafts for ``otlp audit --drafts``.
+Also a pair of p and q to audit them on, and samplers of drafts for ``otlp audit --drafts``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def leviathan(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def transformers_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """All drafts of one path at once: ratios, uniforms, first rejection, multinomial."""
+    """Verify all drafts of a path at once: ratios, uniforms, first rejection, multinomial."""
     ratio = p[draft_tokens] / q[draft_tokens]
     accepted = rng.random(len(draft_tokens)) <= ratio
     if (np.cumsum(~accepted) < 1).sum() == len(draft_tokens):
@@ -42,7 +42,7 @@ def transformers_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def inversion_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Logarithms and inversion of the cumulative law."""
+    """Use logarithms and inversion of the cumulative distribution."""
     token = draft_tokens[0]
     with np.errstate(divide="ignore"):
         if np.log(rng.uniform()) <= np.log(p[token]) - np.log(q[token]):
@@ -74,9 +74,9 @@ def eagle_style_without_replacement(draft_tokens: Any, p: Any, q: Any, rng: Any)
 
 
 def in_turn(recovered: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Accept each draft with min(1, p/q); what is left after one is put out by another function.
+    """Accept each draft with min(1, p/q); another function draws from the residual.
 
-    Right for one draft, where that is right; wrong for several, as the residual is not updated.
+    Correct for one draft if that function is; wrong for several, as the residual is not updated.
     """
 
     def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
@@ -93,31 +93,31 @@ def searched(left: Any, rng: Any) -> int:
 
 
 vllm_style = in_turn(lambda left, rng: np.argmax(left / rng.exponential(size=left.size)))
-"""The recovered token by an exponential race."""
+"""Draws the recovered token by an exponential race."""
 gamma_race = in_turn(lambda left, rng: np.argmax(left / rng.standard_gamma(1.0, left.size)))
 """The same race, with waiting times from another method."""
 each_in_turn = in_turn(lambda left, rng: rng.choice(left.size, p=left / left.sum()))
-"""Wrong for several drafts."""
+"""Wrong for more than one draft."""
 unnormalised_choice = in_turn(lambda left, rng: rng.choice(left.size, p=left))
 """Wrong: the residual does not sum to one; numpy refuses it."""
 unnormalised_search = in_turn(searched)
-"""Wrong: the same, falling off the end of the cumulative sum."""
+"""Wrong: an index beyond the end of the cumulative sum."""
 unnormalised_multinomial = in_turn(lambda left, rng: np.argmax(rng.multinomial(1, left)))
-"""Wrong: the same, and numpy gives the missing mass to the last token."""
+"""Wrong: numpy assigns the missing mass to the last token."""
 unnormalised_default = in_turn(lambda left, rng: min(searched(left, rng), left.size - 1))
-"""Wrong: the same, with a default token."""
+"""Wrong: a default token gets the missing mass."""
 forgets_to_return = in_turn(lambda left, rng: None)
 """Wrong: returns None if all drafts are rejected."""
 
 
 def overwriting(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong, and prints, and writes to what it was given."""
+    """Wrong; also prints, and overwrites its arguments."""
     print("printed by a rule")
     p[:] = q[:] = 0
     return draft_tokens[0]
 
 
 def unfollowed(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Right, but its draws are not from a finite set."""
+    """Correct, but with draws from a continuous distribution, which cannot be enumerated."""
     rng.normal()
     return eagle_style(draft_tokens, p, q, rng)

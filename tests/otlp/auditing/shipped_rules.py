@@ -1,6 +1,6 @@
-"""Reconstructions of mistakes that were shipped, and the same rules without them.
+"""Reconstructions of mistakes in released software, and the same rules without the mistakes.
 
-The mistakes are written here from what was reported of them, in the least code that makes them.
+The mistakes are reconstructed from reports, with as little code as possible.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def token_rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def products_of_uniforms(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """vllm-ascend's block verification: the product of ratios against the product of uniforms."""
+    """Block verification of vllm-ascend: the product of ratios against the product of uniforms."""
     weight, product, accepted = 1.0, 1.0, 0
     for i, token in enumerate(x[0]):
         weight = min(1.0, weight * p[0, i, token] / q[0, i, token])
@@ -48,7 +48,7 @@ def products_of_uniforms(x: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def late_drafts_against_the_first_residual(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Of three paths the third is held against what the first has left, not the second."""
+    """Compare the third of three paths with the residual of the first, not of the second."""
     law, tested = p[0, 0], p[0, 0]
     for k, token in enumerate(x[:, 0]):
         if rng.random() <= tested[token] / q[0, 0, token]:
@@ -59,7 +59,7 @@ def late_drafts_against_the_first_residual(x: Any, p: Any, q: Any, rng: Any) -> 
 
 
 def recursive_rejection(x: Any, p: Any, q: Any, rng: Any, renormalised: bool = True) -> Any:
-    """Two siblings without replacement; SpecHub's EAGLE code does not renormalise q."""
+    """Two siblings without replacement; the EAGLE code of SpecHub does not renormalise q."""
     law, told = p[0], q[0].copy()
     for token in x:
         if rng.random() <= law[token] / told[token]:
@@ -72,7 +72,7 @@ def recursive_rejection(x: Any, p: Any, q: Any, rng: Any, renormalised: bool = T
 
 
 def target_only(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """One coin for all children: accepted in turn as the target's mass passes it."""
+    """Use one coin for all children: accept the child at which the target mass passes the coin."""
     coin, passed, law = rng.random(), 0.0, p[0].copy()
     for token in x:
         passed += p[0][token]
@@ -83,7 +83,7 @@ def target_only(x: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def coarse_race(tables: Any, rng: Any) -> Any:
-    """Sequoia's sampler in half precision: a race of numbers with few bits, some of them 0."""
+    """Sampler of Sequoia in half precision: a race of numbers with few bits, some of them 0."""
     coarse = rng.integers(8, size=tables[0].size) / 8
     with np.errstate(divide="ignore"):
         return [np.argmax(np.log(coarse) / tables[0])]
@@ -93,14 +93,14 @@ MEMORY = np.array([0.3, 1.7])
 
 
 def unwritten_temperature(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """vLLM's sampling on a CPU, whose temperature is memory that was never written."""
+    """Sampling of vLLM on a CPU, with a temperature read from uninitialised memory."""
     scaled = p.copy()
     scaled[0, :2] **= 1.0 / MEMORY[:, None]
     return token_rule(x, scaled / scaled.sum(-1, keepdims=True), q, rng)
 
 
 def in_turn(x: Any, p: Any, q: Any, rng: Any, updated: bool = True) -> Any:
-    """Siblings in turn; TensorRT-LLM's dynamicTreeKernels.cu did not update the residual."""
+    """Siblings in turn; dynamicTreeKernels.cu of TensorRT-LLM did not update the residual."""
     law = p[0]
     for token in x:
         if rng.random() * q[0][token] < law[token]:
@@ -111,7 +111,7 @@ def in_turn(x: Any, p: Any, q: Any, rng: Any, updated: bool = True) -> Any:
 
 
 def own_token_alone(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """A residual that subtracts the drafted token's q and no other's, as xLLM's was."""
+    """A residual that subtracts only the q of the drafted token, as in xLLM."""
     token = x[0, 0]
     if rng.random() * q[0, 0, token] < p[0, 0, token]:
         return [token]
@@ -121,7 +121,7 @@ def own_token_alone(x: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def rounded_draft(tables: Any, rng: Any) -> Any:
-    """Drafts of a q that was rounded to four bits, as bfloat16 is to eight."""
+    """Draft from a q rounded to four bits, as bfloat16 rounds to eight."""
     mantissa, exponent = np.frexp(tables[0])
     law = np.ldexp(np.round(mantissa * 16) / 16, exponent)
     return [rng.choice(law.size, p=law / law.sum())]
@@ -133,24 +133,24 @@ def exact_race(tables: Any, rng: Any) -> Any:
 
 
 def told_draft(tables: Any, rng: Any) -> Any:
-    """Drafts of the q that is handed over."""
+    """Draft from the q passed to the rule."""
     return [rng.choice(tables[0].size, p=tables[0])]
 
 
 def one_uniform_a_token(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Block verification, each prefix held against a uniform of its own."""
+    """Block verification that compares each prefix with a separate uniform."""
     return verify_block(x[0].tolist(), p[0].tolist(), q[0].tolist(), rng.random)
 
 
 def looks_at_the_law(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """A path that is cut where the next token's law is flat, whatever is drawn from it."""
+    """Cut a path where the next distribution is flat, independent of the drawn token."""
     if q[0, 0].max() < 0.5:
         return [rng.choice(p.shape[-1], p=p[0, 0])]
     return token_rule(x, p, q, rng)
 
 
 def looks_first(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """A path that is cut where the token that was drawn is unlikely."""
+    """Cut a path where the drawn token is unlikely."""
     if q[0, 0, x[0, 0]] < 0.5:
         return [rng.choice(p.shape[-1], p=p[0, 0])]
     return token_rule(x, p, q, rng)
@@ -176,7 +176,7 @@ SHIPPED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "DeepSpec's bfloat16": (token_rule, ONE, {"sampler": rounded_draft}),
     "a path cut by a look": (looks_first, ONE, {}),
 }  # fmt: skip
-"""Rule, what it verifies, and what drafts."""
+"""Rule, function that verifies, and function that drafts."""
 
 
 MENDED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -191,7 +191,7 @@ MENDED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "DeepSpec's bfloat16": (token_rule, ONE, {"sampler": told_draft}),
     "a path cut by a look": (looks_at_the_law, ONE, {}),
 }
-"""The same without the mistake."""
+"""The same rules without the mistake."""
 
 
 RIGHT = MENDED | {
@@ -200,4 +200,4 @@ RIGHT = MENDED | {
         late_drafts_against_the_first_residual, DraftedPaths(2, 1), {},
     ),
 }  # fmt: skip
-"""And where the mistake does not show."""
+"""Cases in which the mistake has no effect."""

@@ -1,4 +1,4 @@
-"""Rules whose arguments stand in other orders, or have names of their own."""
+"""Rules with arguments in other orders, or with other names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_how_they_were_read_is_said() -> None:
 def test_a_rule_that_is_right_with_p_and_q_swapped_is_told_so() -> None:
     report = audit(other_convention)
     assert not report.passed and report.lossless_swapped
-    assert "With p and q swapped nothing is wrong with it" in str(report)
+    assert "With p and q swapped the rule passes" in str(report)
 
 
 def test_a_wrong_rule_is_wrong_in_both_orders() -> None:
@@ -72,7 +72,7 @@ def of_mixed(draft_tokens: Any, target_logprobs: Any, q: Any, rng: Any) -> Any:
 
 @pytest.mark.parametrize("rule", [of_logits, of_mixed])
 def test_logarithms_are_handed_where_names_say_so(rule: Any) -> None:
-    """Also of tokens of probability zero."""
+    """Tokens of probability zero are included."""
     q = np.array([0.5, 0.0, 0.2, 0.3])
     for p in (P, np.array([0.0, 0.3, 0.3, 0.4])):
         report = otlp.audit(rule, p, otlp.IID(q, 1))
@@ -84,13 +84,19 @@ def test_logarithms_are_handed_where_names_say_so(rule: Any) -> None:
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
-        (lambda draft_tokens, logits, q, rng: 0, "logits would be handed p"),
-        (lambda draft_tokens, target_scores, q, rng: 0, "target_scores would be handed p"),
-        (lambda draft_tokens, p, q, temperature: 0, "temperature would be handed rng"),
-        (lambda draft_tokens, top_k, q, rng: 0, "top_k would be handed p"),
-        (lambda draft_tokens, target_probs, target_logits, rng: 0, "target_logits would be"),
-        (lambda x, draft_law_given, given, rng: 0, "draft_law_given would be handed p"),
-        (lambda draft_tokens, p, q, target_tokens: 0, "target_tokens would be handed rng"),
+        (lambda draft_tokens, logits, q, rng: 0, "logits would receive p by position"),
+        (
+            lambda draft_tokens, target_scores, q, rng: 0,
+            "target_scores would receive p by position",
+        ),
+        (lambda draft_tokens, p, q, temperature: 0, "temperature would receive rng by position"),
+        (lambda draft_tokens, top_k, q, rng: 0, "top_k would receive p by position"),
+        (lambda draft_tokens, target_probs, target_logits, rng: 0, "target_logits would receive"),
+        (lambda x, draft_law_given, given, rng: 0, "draft_law_given would receive p by position"),
+        (
+            lambda draft_tokens, p, q, target_tokens: 0,
+            "target_tokens would receive rng by position",
+        ),
     ],
 )
 def test_names_that_say_other_things_are_refused(rule: Any, what: str) -> None:
@@ -104,7 +110,7 @@ def test_samplers_are_handed_what_their_names_say() -> None:
         sampler = eval(f"lambda {name}, rng: given.append({name})", {"given": given})
         read_sampler(sampler)(Q, None)
     np.testing.assert_allclose(given, [Q, np.log(Q), Q])
-    with pytest.raises(InvalidInputError, match="temperature would be handed q"):
+    with pytest.raises(InvalidInputError, match="temperature would receive q by position"):
         read_sampler(lambda temperature, rng: 0)
 
 
@@ -123,7 +129,7 @@ def test_names_are_of_one_role() -> None:
     ],
 )
 def test_what_cannot_be_called_is_refused(rule: Any) -> None:
-    with pytest.raises(InvalidInputError, match="is called as"):
+    with pytest.raises(InvalidInputError, match="must accept"):
         audit(rule)
 
 

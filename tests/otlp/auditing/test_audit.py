@@ -1,7 +1,7 @@
-"""The auditor: right rules pass, wrong ones are caught, exactly and by sampling.
+"""The auditor passes correct rules and detects wrong ones, exactly and by sampling.
 
-Every audit here has false-alarm rate 1e-6 and a fixed seed; there are fewer than 100 sampled ones,
-so a correct auditor would fail this file for one seed in 10,000.
+Every audit here has false-alarm rate 1e-6 and a fixed seed. Fewer than 100 audits are sampled, so
+a correct auditor would fail this file for one seed in 10,000.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_rules_pass(name: str, max_paths: int) -> None:
     rule, drafts = RIGHT[name]
-    # an interval that misses 0 is a false alarm, of rate 1e-6
+    # an interval without 0 is a false alarm, with rate 1e-6
     report = audit(
         rule,
         P,
@@ -105,7 +105,7 @@ def test_exact_law_of_a_wrong_rule_in_closed_form() -> None:
 @given(instances.iid_problems(max_n=2, max_vocab=4))
 @settings(max_examples=40)
 def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -> None:
-    """Ties, zeros, tiny masses, p = q: no warning sign may come from rounding."""
+    """Ties, zeros, tiny masses, p = q: rounding must not cause a warning."""
     with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
         patch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)  # of one rule, 40 times
         patch.setattr("otlp.auditing.real_calls.CALLS", 500)
@@ -114,7 +114,7 @@ def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -
 
 
 def guarded_eagle(draft_tokens: Any, p: Any, q: Any, rng: Any) -> int:
-    """Recursive rejection sampling that survives an empty residual."""
+    """Recursive rejection sampling that handles an empty residual."""
     for token in draft_tokens:
         if rng.random() * q[token] < p[token]:
             return int(token)
@@ -141,7 +141,7 @@ def test_argmax_drafts_with_a_softmax_q(max_paths: int) -> None:
     told = audit(rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), reported_draft=Q)
     assert told.verdict is Verdict.NOT_LOSSLESS
     assert told.reported_draft_error == pytest.approx(0.7)
-    assert "another q" in str(told)
+    assert "The q passed to the rule differs" in str(told)
 
 
 @BOTH
@@ -220,7 +220,7 @@ def test_edges(p: Any, drafts: otlp.DraftScheme, max_paths: int) -> None:
 
 
 def test_a_law_that_stays_open_is_sampled() -> None:
-    """Paths too unlikely to follow outweigh the tolerance, so nothing is proved."""
+    """Paths that are too unlikely to enumerate exceed the tolerance, so nothing is proved."""
 
     def patient(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         while rng.random() < 0.5:
@@ -253,7 +253,7 @@ def test_a_token_of_probability_zero_is_proof() -> None:
 
 
 def test_a_mistake_that_is_spread_over_thousands_of_tokens() -> None:
-    """No token is expected more than ten times; pooled by q/p, they still tell."""
+    """No token has an expected count above ten; pooling by q/p detects the mistake."""
     rng = np.random.default_rng(12)
     q = np.full(3000, 1.0 / 3000.0)
     p = q * np.where(rng.random(3000) < 0.5, 0.6, 1.4)
@@ -283,10 +283,10 @@ def test_the_seed_fixes_the_report() -> None:
     ("arguments", "words"),
     [
         ({"samples": 10}, ">= 1000"),
-        ({"samples": 1e5}, "whole number"),
-        ({"samples": "many"}, "whole number"),
-        ({"max_paths": "all"}, "whole number"),
-        ({"max_paths": True}, "whole number"),
+        ({"samples": 1e5}, "must be an integer"),
+        ({"samples": "many"}, "must be an integer"),
+        ({"max_paths": "all"}, "must be an integer"),
+        ({"max_paths": True}, "must be an integer"),
         ({"false_alarm_rate": "x"}, "between 0 and 1"),
         ({"confidence": None}, "between 0 and 1"),
         ({"tolerance": 1j}, "number >= 0"),
@@ -294,9 +294,9 @@ def test_the_seed_fixes_the_report() -> None:
         ({"tolerance": False}, ">= 0"),
         ({"rng": 3}, "numpy.random.Generator"),
         ({"progress": 3}, "callable"),
-        ({"settings": {"samples": 1000}}, "settings is .* AuditSettings"),
+        ({"settings": {"samples": 1000}}, "settings must be .* AuditSettings"),
         ({"reported_draft": "q"}, "real numbers"),
-        ({"reported_draft": [[0.5], [0.2, 0.3]]}, "reported_draft cannot be turned into an array"),
+        ({"reported_draft": [[0.5], [0.2, 0.3]]}, "reported_draft cannot be converted to an array"),
         ({"reported_draft": [1j]}, "real numbers"),
         ({"target": "p"}, "target"),
         ({"target": None}, "target"),
@@ -312,7 +312,7 @@ def test_the_seed_fixes_the_report() -> None:
         ({"rule": 3}, "callable"),
         ({"drafts": 3, "declared": otlp.IID(Q, 1)}, "sampler"),
         ({"drafts": lambda rng: [0], "declared": otlp.IID(Q, 2), "max_paths": SAMPLED}, "n = 2"),
-        ({"target": [0.5, 0.6], "drafts": otlp.IID([0.5, 0.5], 1)}, "sums to"),
+        ({"target": [0.5, 0.6], "drafts": otlp.IID([0.5, 0.5], 1)}, "must sum to 1 .*, got 1.1"),
     ],
 )
 def test_bad_input(arguments: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Exact laws of programs: every supported idiom against its law, and what cannot be followed."""
+"""Exact laws of programs: supported idioms against their laws, and unsupported programs."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
         (lambda rng: bool(rng.random() < rng.random()), "two random numbers"),
         (lambda rng: bool(rng.random() * rng.random() < 0.5), "multiplies two random numbers"),
         (lambda rng: int(rng.integers(2**62)), "range"),
-        (lambda rng: int(rng.integers(0, [2, 3])[0]), "many ranges"),
+        (lambda rng: int(rng.integers(0, [2, 3])[0]), "an array of ranges"),
         (lambda rng: int(rng.choice(100_000)), "more than"),
         (lambda rng: swallowing(rng), "float"),
         (lambda rng: int(np.random.default_rng().integers(1 << 60)), "os.urandom"),
@@ -192,7 +192,7 @@ def swallowing(rng: Any) -> int:
 
 
 def test_errors_of_numpy_are_kept() -> None:
-    """A law off one raises as the real generator does; multinomial fills up the last token."""
+    """A law that does not sum to 1 raises as in NumPy; multinomial extends the last token."""
     half = LAW / 2.0
     with pytest.raises(ValueError, match="do not sum to 1"):
         law_of(lambda rng: rng.choice(4, p=half))
@@ -300,8 +300,14 @@ def test_tensors_that_cannot_be_followed() -> None:
     for program, words in [
         (lambda rng: bool(torch.randn(1) > 0), "torch.randn"),
         (lambda rng: float(torch.rand(3).sort().values[0]) > 0.5, "torch.sort"),
-        (lambda rng: int(torch.bernoulli(input=torch.tensor(0.5))), "torch.bernoulli in a way"),
-        (lambda rng: bool(torch.rand((), generator=torch.Generator()) < 0.5), "makes anew"),
+        (
+            lambda rng: int(torch.bernoulli(input=torch.tensor(0.5))),
+            "torch.bernoulli with unsupported",
+        ),
+        (
+            lambda rng: bool(torch.rand((), generator=torch.Generator()) < 0.5),
+            "new PyTorch generators",
+        ),
         (lambda rng: seeded_draw(torch), "Generator.manual_seed"),
         (lambda rng: restored_draw(torch), "Generator.set_state"),
         (lambda rng: bool(torch.rand((), dtype=torch.bfloat16) < 0.5), "in bfloat16, whose"),

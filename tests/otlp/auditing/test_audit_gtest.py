@@ -1,7 +1,7 @@
-"""The G-test holds its false-alarm rate and power, and the interval its confidence.
+"""False-alarm rate and power of the G-test, and confidence of the interval.
 
-Counts over a few hundred samples with fixed seeds; the limits below are exceeded by a correct
-implementation with probability under 1e-4 each.
+Counts over a few hundred samples with fixed seeds. A correct implementation exceeds each limit
+with probability below 1e-4.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_false_alarm_rate(name: str) -> None:
 
 @pytest.mark.parametrize("name", laws())
 def test_power(name: str) -> None:
-    """The hardest deviation of the promised size is found as often as promised."""
+    """The hardest deviation of the promised size is detected as often as promised."""
     law = laws()[name]
     rng = np.random.default_rng(6)
     samples, rate = 20_000, 1e-3

@@ -1,7 +1,7 @@
-"""Rules that use more than their arguments and rng are never called lossless.
+"""Rules with input other than their arguments and rng are never reported as lossless.
 
-Each departs from a right rule with a chance so small that no repetition shows it: what is asserted
-is that its source is seen.
+Each rule deviates so rarely that repetition does not detect it. The tests check that the source
+of the deviation is detected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def counted() -> bool:
 
 
 class Counter:
-    """A rule that counts its calls in a slot."""
+    """A rule that counts its calls in a slot attribute."""
 
     __slots__ = ("count",)
 
@@ -87,7 +87,7 @@ def departing(when: Callable[[], bool]) -> Any:
 
 
 class Day(datetime):
-    """A class of dates of its own."""
+    """A user-defined class of dates."""
 
 
 BYTES, VIEWED, NUMBERS = bytearray(1), memoryview(bytearray(1)), array.array("q", [0])
@@ -131,27 +131,30 @@ SOURCES: dict[str, tuple[Any, str]] = {
     "time": (departing(lambda: time.time() < 0.0), "time.time"),
     "datetime": (departing(lambda: datetime.now().year < 0), "datetime.now"),
     "id": (departing(lambda: id(object()) < 0), "uses id"),
-    "own generator": (departing(lambda: PRIVATE.random() < NEVER), "remembers"),
-    "own legacy generator": (departing(lambda: LEGACY.rand() < NEVER), "remembers"),
-    "own Random": (departing(lambda: PYTHON.random() < NEVER), "remembers"),
-    "own generator alone": (lambda d, p, q, rng: rules.leviathan(d, p, q, PRIVATE), "elsewhere"),
+    "own generator": (departing(lambda: PRIVATE.random() < NEVER), "keeps state"),
+    "own legacy generator": (departing(lambda: LEGACY.rand() < NEVER), "keeps state"),
+    "own Random": (departing(lambda: PYTHON.random() < NEVER), "keeps state"),
+    "own generator alone": (
+        lambda d, p, q, rng: rules.leviathan(d, p, q, PRIVATE),
+        "randomness other than rng",
+    ),
     "numba": (departing(lambda: COMPILED() < NEVER), "from numba"),
-    "itertools": (departing(lambda: next(STEPS) > 10**9), "remembers"),
-    "global counter": (departing(counted), "remembers"),
-    "counter of a class": (departing(counted_by_a_class), "remembers"),
-    "counter in a slot": (Counter(), "remembers"),
-    "counter of a method": (Counter().method, "remembers"),
-    "counter in a default": (default, "remembers"),
-    "partial": (partial(default, seen=[0]), "remembers"),
-    "bytes": (departing(counted_in(BYTES)), "remembers"),
-    "a view of bytes": (departing(counted_in(VIEWED)), "remembers"),
-    "array of numbers": (departing(counted_in(NUMBERS)), "remembers"),
-    "array of objects": (departing(counted_in(OBJECTS)), "remembers"),
-    "decimal": (departing(counted_in(DECIMALS)), "remembers"),
-    "number of C": (departing(counted_natively), "remembers"),
-    "context variable": (departing(counted_in_a_variable), "remembers"),
-    "environment": (departing(counted_in_the_environment), "remembers"),
-    "iterator": (departing(lambda: next(RANGE) > 10**9), "remembers"),
+    "itertools": (departing(lambda: next(STEPS) > 10**9), "keeps state"),
+    "global counter": (departing(counted), "keeps state"),
+    "counter of a class": (departing(counted_by_a_class), "keeps state"),
+    "counter in a slot": (Counter(), "keeps state"),
+    "counter of a method": (Counter().method, "keeps state"),
+    "counter in a default": (default, "keeps state"),
+    "partial": (partial(default, seen=[0]), "keeps state"),
+    "bytes": (departing(counted_in(BYTES)), "keeps state"),
+    "a view of bytes": (departing(counted_in(VIEWED)), "keeps state"),
+    "array of numbers": (departing(counted_in(NUMBERS)), "keeps state"),
+    "array of objects": (departing(counted_in(OBJECTS)), "keeps state"),
+    "decimal": (departing(counted_in(DECIMALS)), "keeps state"),
+    "number of C": (departing(counted_natively), "keeps state"),
+    "context variable": (departing(counted_in_a_variable), "keeps state"),
+    "environment": (departing(counted_in_the_environment), "keeps state"),
+    "iterator": (departing(lambda: next(RANGE) > 10**9), "keeps state"),
     "today": (departing(lambda: datetime.today().year < 0), "datetime.today"),
     "another class of dates": (departing(lambda: Day.now().year < 0), "Day.now"),
     "times": (departing(lambda: os.times().elapsed < 0), "os.times"),
@@ -193,7 +196,7 @@ def test_a_counter_in_a_tensor(module: bool) -> None:
     report = audit(
         departing(counted_in_it), P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000)
     )
-    assert "remembers" in report.why_sampled
+    assert "keeps state" in report.why_sampled
 
 
 @pytest.mark.parametrize("kind", ["global", "own"])
@@ -210,11 +213,11 @@ def test_draws_of_torch_are_followed(kind: str) -> None:
 
 
 def test_one_in_a_hundred_by_an_unseen_way_is_found_by_repetition() -> None:
-    """The call is made by compiled code, where no profile function sees it."""
+    """Compiled code makes the call, and no profile function sees it."""
     deviate = departing(lambda: next(map(urandom, [2])) < b"\x02\x8f")
     report = audit(deviate, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is not Verdict.LOSSLESS
-    assert "run again" in report.why_sampled
+    assert "the path was repeated with" in report.why_sampled
 
 
 def test_another_answer_at_the_first_call() -> None:
@@ -266,7 +269,7 @@ def test_what_is_harmless_stays_exact() -> None:
 
 
 def test_a_profiler_that_runs_goes_on() -> None:
-    """Python's own is no function, which `sys.setprofile` would take back."""
+    """The profiler of Python is not a function that `sys.setprofile` could restore."""
     with Profile() as profiler:
         report = audit(rules.leviathan, P, otlp.IID(Q, 1))
         sorted([2, 1])

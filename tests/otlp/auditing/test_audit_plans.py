@@ -1,4 +1,4 @@
-"""Plans are audited through both faces: conditionals must be distributions, samples follow them."""
+"""Audits of plans: conditionals must be distributions, and samples must follow them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SHIFT = np.array([0.2, 0.0, -0.2, 0.0, 0.0])
 
 
 class TargetPlan(OwnPlan):
-    """Ignores the drafts: lossless."""
+    """Ignores the drafts; lossless."""
 
     def marginals(self) -> Marginals:
         return Marginals(self.problem.target, self.problem.target, "claimed")
 
 
 class FirstDraft(TargetPlan):
-    """Samples the first draft, whatever the conditional says."""
+    """Samples the first draft, independent of the conditional."""
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         return int(np.asarray(draft_tokens)[0])
 
 
 class FirstDraftInCompiledCode(FirstDraft):
-    """The same, in a way that cannot be followed."""
+    """Samples the first draft in compiled code, which cannot be enumerated."""
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         rng.normal()
@@ -45,9 +45,9 @@ class FirstDraftInCompiledCode(FirstDraft):
 
 
 class Swapped(TargetPlan):
-    """Accepts the second draft where it says the first, and the first for the second.
+    """Accepts the second draft where the conditional has the first, and vice versa.
 
-    The output is lossless either way, as q is the target: no test of the output can tell.
+    The output is lossless either way, as q is the target: no test of the output detects the swap.
     """
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
@@ -60,7 +60,7 @@ class Swapped(TargetPlan):
 
 
 class Broken(TargetPlan):
-    """Conditionals that are no distributions, for tuples that begin with token 2."""
+    """Conditionals that are not distributions, for tuples that begin with token 2."""
 
     def __init__(self, problem: otlp.Problem, wrong: Any) -> None:
         super().__init__(problem)
@@ -77,7 +77,7 @@ class Broken(TargetPlan):
 @pytest.mark.parametrize("kind", [TargetPlan, ignore_drafts])
 @pytest.mark.parametrize("max_paths", [EXACT, 10, SAMPLED])
 def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> None:
-    """With fewer paths than tuples too: its own account of its marginals is no proof."""
+    """Also with fewer paths than tuples: the marginals reported by the plan are not a proof."""
     plan = kind(PROBLEM)
     report = audit(
         plan, P, PROBLEM.drafts, settings=AuditSettings(max_paths=max_paths, samples=20_000)
@@ -167,7 +167,7 @@ def test_a_plan_of_tables_with_bad_rows() -> None:
 
 
 def test_the_law_of_places_is_uniform_for_every_solver() -> None:
-    """A false alarm here would be one of a sampler against its own conditionals."""
+    """A false alarm here would be an error of a sampler against its own conditionals."""
     for name in ("max-flow", "martingale", "orderings", "k-seq"):
         solution = otlp.solve(PROBLEM, solver=name)
         report = audit(

@@ -1,4 +1,4 @@
-"""Rules that an enumeration takes for right, and that are wrong where they are really played."""
+"""Rules that look correct under enumeration but are wrong in real calls."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_a_real_generator_answers_otherwise(rule: Any, verdict: Verdict) -> None
     report = audit(rule, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is verdict
     if verdict is Verdict.NOT_LOSSLESS:
-        assert "do not follow the law that was enumerated" in report.why_sampled
-        assert report.size == 10_000  # as many as found it
+        assert "do not follow the enumerated distribution" in report.why_sampled
+        assert report.size == 10_000  # the number of calls that detected the error
 
 
 def in_rows(seen: Any) -> Any:
-    """A batched rule that judges row i of p, q and drafts by other rows."""
+    """Return a batched rule that verifies row i of p, q and drafts with other rows."""
 
     def rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
         length = x.shape[2] + 1
@@ -96,7 +96,7 @@ def test_assert_lossless_plays_batches() -> None:
 
 
 def test_what_is_too_rare_to_follow_is_no_contradiction() -> None:
-    """Paths that are left out have probability 1e-8 together; rounding is granted 2^-20."""
+    """The omitted paths have total probability 1e-8; the rounding tolerance is 2^-20."""
 
     def patient(d: Any, p: Any, q: Any, rng: Any) -> Any:
         while rng.random() < 0.5:
@@ -105,11 +105,11 @@ def test_what_is_too_rare_to_follow_is_no_contradiction() -> None:
 
     report = audit(patient, P, otlp.IID(Q, 1))
     assert report.verdict is Verdict.LOSSLESS
-    assert "Played 10,000 times with real generators" in str(report)
+    assert "10,000 calls with real generators follow this law" in str(report)
 
 
 def test_torch_is_played_as_it_is() -> None:
-    """A seed that compiled code gives is unseen, and draws the same number at each call."""
+    """A seed set by compiled code is not seen, and gives the same number in each call."""
     torch = pytest.importorskip("torch")
 
     def rule(d: Any, p: Any, q: Any, rng: Any) -> Any:

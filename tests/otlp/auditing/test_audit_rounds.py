@@ -1,6 +1,6 @@
-"""Audits of rounds: rules that are right, and reconstructions of mistakes that were shipped.
+"""Audits of rounds: correct rules, and reconstructions of mistakes in released software.
 
-The mistakes are written here from what was reported of them, in the least code that makes them.
+The mistakes are reconstructed from reports, with as little code as possible.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def test_speculative_sampling_is_lossless() -> None:
 
 
 def test_a_path_that_is_cut_by_a_look_at_what_was_drawn() -> None:
-    """With p = (1/2, 1/2) and q = (4/5, 1/5) the text begins (3/5, 2/5).
+    """With p = (1/2, 1/2) and q = (4/5, 1/5) the text begins with probabilities (3/5, 2/5).
 
-    The repair: "no draft" is a token of its own, with p = 0 and the mass of what was cut.
+    The fix: treat "no draft" as a separate token, with p = 0 and the mass of the cut paths.
     """
     target, draft = [np.array([0.5, 0.5]), np.full((2, 2), 0.5)], [np.array([0.8, 0.2])]
     wrong = audit_rounds(looks_first, target, draft, DraftedPaths(1, 1))
@@ -87,7 +87,7 @@ def test_a_residual_without_the_drafted_token_alone_is_right_for_a_point_mass() 
 
 
 def test_a_sample_finds_a_mistake_in_batches() -> None:
-    """Every draft is accepted: far off, and sampled since a normal number is drawn too."""
+    """Every draft is accepted: a large error, sampled because a normal number is drawn too."""
 
     def accepts_all(x: Any, p: Any, q: Any, rng: Any) -> Any:
         rng.normal()
@@ -121,20 +121,20 @@ def test_a_sample_of_a_right_rule_is_not_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "printed"),
     [
         ([], "0 tokens"),
         ([0, 0, 0, 0], "4 tokens"),
         ([7], "outside the vocabulary"),
-        ([0, -1, 0], "behind the padding"),
-        (0, "no list of tokens"),
-        ([0.5], "no list of tokens"),
+        ([0, -1, 0], "after the padding"),
+        (0, "not a list of tokens"),
+        ([0.5], "not a list of tokens"),
     ],
 )
-def test_outputs_that_are_no_tokens(output: Any, said: str) -> None:
+def test_outputs_that_are_no_tokens(output: Any, printed: str) -> None:
     report = audit_rounds(lambda *given: output, *models(3, 3), DraftedPaths(1, 2))
     assert report.verdict is Verdict.RULE_FAILED
-    assert said in next(iter(report.failures))
+    assert printed in next(iter(report.failures))
 
 
 def test_bad_input_is_named() -> None:

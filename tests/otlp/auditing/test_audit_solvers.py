@@ -1,6 +1,6 @@
-"""The samplers of all solvers' plans, audited like anybody's rule: their exact law is the target.
+"""Audits of the samplers of all solvers: their exact law must be the target.
 
-`Plan.sample` is followed draw by draw, so this checks the code that a decoder calls, not the
+`Plan.sample` is enumerated draw by draw, so this tests the code that a decoder calls, not the
 slices that the verifier enumerates.
 """
 
@@ -17,7 +17,7 @@ from otlp.solvers import SOLVERS
 pytestmark = pytest.mark.usefixtures("few_repetitions")
 
 COMPILED = "martingale"
-"""Its plans compare random numbers in compiled code, which cannot be followed."""
+"""The plans compare random numbers in compiled code, which cannot be enumerated."""
 
 P, Q = np.random.default_rng(0).dirichlet(np.ones(4), size=2)
 PROBLEMS = {
@@ -36,7 +36,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_the_sampler_of_a_plan(name: str, case: str) -> None:
-    """Certified, and prepared without a certificate; followed again a few times only."""
+    """With a certificate, and prepared without one; with few repetitions."""
     problem, solver = PROBLEMS[case], SOLVERS[name]()
     solution = solver.solve(problem)
     compiled = solution.solver == COMPILED
@@ -46,7 +46,7 @@ def test_the_sampler_of_a_plan(name: str, case: str) -> None:
         report = otlp.audit(sample, P, problem.drafts, settings=AuditSettings(samples=5_000))
         assert report.verdict is (Verdict.NOT_REJECTED if compiled else Verdict.LOSSLESS), report
         if not compiled:
-            # what is too unlikely to be followed counts, and there is more of it with three drafts
+            # The mass of paths too unlikely to enumerate counts, and grows with three drafts.
             assert report.total_variation < (1e-10 if problem.n == 3 else 1e-12)
             tolerance = 1e-2 if name == "global-resolution" else 1e-10
             assert report.acceptance == pytest.approx(solution.acceptance, abs=tolerance)
@@ -73,7 +73,7 @@ def test_a_plan_of_compiled_code_is_judged_by_its_conditionals() -> None:
     assert report.verdict is Verdict.LOSSLESS
     assert report.method == "conditional"
     assert report.acceptance == pytest.approx(otlp.optimal_acceptance(problem), abs=1e-12)
-    assert "numba compiled" in report.why_sampled
+    assert "compiled by numba" in report.why_sampled
     assert report.sample_test is not None and report.sample_test.samples == 10_000
     sampled = otlp.audit(
         SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=20_000, max_paths=0)

@@ -1,4 +1,4 @@
-"""Verifiers that are programs of their own, the examples of the page among them."""
+"""Verifiers that are separate programs, including the examples of the page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from otlp import IID, audit, audit_rounds
 from otlp.auditing import AuditSettings, DraftedPaths, Verdict, command
+from otlp.auditing.audited_rule import NotJudgedError
 from otlp.auditing.command import CommandRule
-from otlp.auditing.subject import NotJudgedError
 from otlp.errors import InvalidInputError
 from tests.otlp.cli.command import done, refused, run
 
@@ -40,7 +40,7 @@ PATHS = """
 
 
 def program(body: str) -> str:
-    """A command that answers by some lines of Python."""
+    """Return a command that answers with the given lines of Python."""
     return f"{sys.executable} -c '{PYTHON.format(body=body.strip())}'"
 
 
@@ -50,7 +50,7 @@ def shell(start: str) -> str:
 
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page's thirty lines of C, built."""
+    """Build the C verifier of the page."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     folder = tmp_path_factory.mktemp("verifier")
@@ -70,9 +70,9 @@ def test_thirty_lines_of_c_have_an_exact_law(verifier: str) -> None:
 
 
 def test_the_command_judges_them(verifier: str) -> None:
-    said = done("audit", "--command", verifier, "--uniforms", 2, "--vocab-size", 3)
-    assert said.startswith("NOT_REJECTED") and f"Tested: {verifier}" in said
-    assert "exact by search between tried points" in " ".join(said.split())
+    printed = done("audit", "--command", verifier, "--uniforms", 2, "--vocab-size", 3)
+    assert printed.startswith("NOT_REJECTED") and f"Tested: {verifier}" in printed
+    assert "exact by search between probes" in " ".join(printed.split())
 
 
 def test_a_line_of_a_shell() -> None:
@@ -136,35 +136,38 @@ def test_whole_numbers_are_tokens_however_they_are_written(tokens: str) -> None:
 
 
 BAD = {
-    "it dies": ("raise SystemExit(3)", r"ended with status 3 before it answered case 0"),
-    "nonsense": ("print('hello', flush=True)", "must be JSON with the id"),
-    "no id": ("print('{}', flush=True)", "must be JSON with the id"),
+    "it dies": ("raise SystemExit(3)", r"exited with status 3 before answering case 0"),
+    "nonsense": ("print('hello', flush=True)", 'must be JSON with an "id"'),
+    "no id": ("print('{}', flush=True)", 'must be JSON with an "id"'),
     "another id": ("case['id'] = case['id'] == 0; tokens = [0]", "keep the order"),
-    "the question": ("print(json.dumps(case), flush=True)", "without a token or tokens: its line"),
+    "the question": (
+        "print(json.dumps(case), flush=True)",
+        'without "token" or "tokens": the keys',
+    ),
     "another order": ("case['id'] += 1; tokens = [0]", "keep the order"),
     "too much": (
         "print(json.dumps({'id': case['id'], 'token': 0}) * 1 + chr(10) + 'more', flush=True); "
         "import time; time.sleep(9)",
-        "more than it was asked|must be JSON",
+        "more answers than cases|must be JSON",
     ),
     "too long": ("print('9' * 2**21, flush=True)", "more than 1,048,576 bytes"),
-    "silence": ("import time; time.sleep(9)", "has not answered case 0 for 0.5 s"),
+    "silence": ("import time; time.sleep(9)", "did not answer case 0 within 0.5 s"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_asked_is_not_judged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    body, said = BAD[name]
+    body, printed = BAD[name]
     if name in ("silence", "too much"):
-        monkeypatch.setattr(command, "PATIENCE", 0.5)
+        monkeypatch.setattr(command, "ANSWER_TIMEOUT", 0.5)
     body = body.replace("'", '"')
-    with pytest.raises(NotJudgedError, match=said):
+    with pytest.raises(NotJudgedError, match=printed):
         audit(CommandRule(program(body), 1), P, IID(Q, n=1))
 
 
 def test_the_status_of_what_is_not_judged() -> None:
     result = run("audit", "--command", "false")
-    assert result.exit_code == 2 and "not judged: the command ended with status 1" in result.output
+    assert result.exit_code == 2 and "not judged: the command exited with status 1" in result.output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rounds that an engine drafts itself: right ones pass, and each mistake fails by its name."""
+"""Rounds drafted by an engine: correct rounds pass, and each mistake is named."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.otlp.auditing.own_engines import Engine, OneStream, OwnRows, SharedRo
 PATH = DraftedPaths(1, own_engines.LENGTH)
 
 TARGET, DRAFT = np.array([0.0, 0.7, 0.3]), np.array([0.5, 0.45, 0.05])
-"""What is left is shared alike by a token that is often drafted, and one that is not."""
+"""The residual is shared equally by a token drafted often and a token drafted rarely."""
 
 
 TARGETS = {"CoinOfOne": DRAFT, "AdvancedByAccepted": np.array([0.3, 0.4, 0.3])}
-"""Nothing to reject, and more to accept."""
+"""No rejections, and more acceptances."""
 
 
 def repeated(law: Any, length: int) -> list[Any]:
@@ -60,8 +60,8 @@ def test_the_same_engine_without_a_mistake_passes(target: Any) -> None:
     report = played(Engine(), target)
     assert report.verdict is Verdict.NOT_REJECTED
     assert len(report.successive) == 36 and report.false_alarm_rate == 1e-6
-    said = str(report)
-    assert "Successive rounds, 36 tests" in said and "A dependence of total variation" in said
+    printed = str(report)
+    assert "least p-value of 36 tests" in printed and "A dependence of total variation" in printed
 
 
 def test_numbers_that_are_shared_are_told_from_a_wrong_rule() -> None:
@@ -70,7 +70,7 @@ def test_numbers_that_are_shared_are_told_from_a_wrong_rule() -> None:
             return -1.0
 
     shared, wrong = played(OneStream()), played(Accepts())
-    assert "With drafts that are drawn apart no deviation is found" in str(shared)
+    assert "With drafts of another generator, no deviation was found" in str(shared)
     assert wrong.verdict is Verdict.NOT_LOSSLESS and wrong.apart is None
 
 
@@ -94,7 +94,7 @@ def test_a_test_suite_fails_too() -> None:
 
 @pytest.mark.slow
 def test_forty_right_rounds_are_not_rejected() -> None:
-    """Ours, plain references and transformers', each with a state and on models of its own."""
+    """Rounds of otlp, plain references and transformers, each with its own state and models."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     theirs = ENGINES["hugging-face"].rule()
@@ -133,7 +133,7 @@ def test_forty_right_rounds_are_not_rejected() -> None:
 
 
 def test_p_values_of_pairs_are_uniform_for_independent_rounds() -> None:
-    """Pairs overlap, and the drafts of a round bear on what comes of it."""
+    """Pairs overlap, and the drafts of a round influence its output."""
     found: list[float] = []
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def test_p_values_of_pairs_are_uniform_for_independent_rounds() -> None:
 
 
 def test_a_dependence_of_the_stated_size_is_found() -> None:
-    """Nine times in ten: planted where rounds repeat the one before."""
+    """Detected nine times in ten if rounds repeat the previous round."""
     one, other = np.random.default_rng(0).integers(3, size=(2, 4_000))
     first = independence_test(one, other, 1e-6)
     copied, found = first.detectable / (2 / 3), 0
@@ -160,22 +160,22 @@ def test_a_dependence_of_the_stated_size_is_found() -> None:
         x, y = rng.integers(3, size=(2, 4_000))
         y = np.where(rng.random(4_000) < copied, x, y)
         found += independence_test(x, y, 1e-6).rejected
-    assert found >= 84  # 90 less two deviations
+    assert found >= 84  # 90 minus two standard deviations
 
 
 @pytest.mark.parametrize(
-    ("drafter", "said"),
+    ("drafter", "printed"),
     [
         (3, "pass a callable"),
-        (lambda tables, rows: [[0]], r"the drafter: draft_tokens has shape \(1, 1\)"),
-        (lambda tables, rows: [[0, 0]] * 2, "drafts 2 rows in place of 1"),
+        (lambda tables, rows: [[0]], r"the drafter: draft_tokens must .*, got shape \(1, 1\)"),
+        (lambda tables, rows: [[0, 0]] * 2, "must return 1 rows, got 2"),
         (lambda tables, rows: [[0, 7]], "the drafter: "),
         (lambda tables, rows: 1 / 0, "the drafter raises ZeroDivisionError"),
     ],
 )
-def test_what_is_no_drafter_is_refused(drafter: Any, said: str) -> None:
+def test_what_is_no_drafter_is_refused(drafter: Any, printed: str) -> None:
     models = repeated(TARGET, 3), repeated(DRAFT, 2)
-    with pytest.raises(InvalidInputError, match=said):
+    with pytest.raises(InvalidInputError, match=printed):
         audit_rounds(Engine().verify, *models, PATH, drafter=drafter)
 
 
@@ -184,5 +184,5 @@ def test_a_drafter_stands_alone() -> None:
     with pytest.raises(InvalidInputError, match="pass one of them"):
         more: dict[str, Any] = {"drafter": Engine().draft, "sampler": lambda tables, rng: [0, 0]}
         audit_rounds(Engine().verify, *models, PATH, **more)
-    with pytest.raises(InvalidInputError, match="drafter: for rounds alone"):
+    with pytest.raises(InvalidInputError, match="drafter: only for rounds"):
         assert_lossless(lambda *given: 0, lambda q: DraftedTree([0]), drafter=Engine().draft)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Schedules: those that look at what was drawn fail by name, and those that do not pass."""
+"""Schedules: those that depend on drawn tokens fail and are named, others pass."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ pytestmark = pytest.mark.usefixtures("few_repetitions")
 P = np.array([0.7, 0.3])
 TARGET = [P, np.array([P, P]), np.array([[P, P], [P, P]])]
 DRAFT = [np.array([0.5, 0.5]), np.array([[0.95, 0.05], [0.5, 0.5]])]
-"""After a the draft is sure of what follows, after b it is not."""
+"""The draft is certain of the next token after a, but not after b."""
 
 COST = np.array([0.0, 0.6, 0.8])
-"""Of verifying 0, 1 and 2 tokens: a staircase, the second for less than the first."""
+"""Cost of verifying 0, 1 and 2 tokens; the second token costs less than the first."""
 
 
 def survival(q: Any) -> Any:
-    """The chance that each prefix passes, as a confidence head says it from q: shape (2, L)."""
+    """Return the probability that each prefix passes, estimated from q; shape (2, L)."""
     return np.cumprod(q.max(axis=-1), axis=-1)
 
 
 def gains(q: Any) -> Any:
-    """Expected tokens less cost, of verifying 0, 1, ..., L tokens of each request."""
+    """Return expected tokens minus cost of verifying 0, 1, ..., L tokens of each request."""
     return np.pad(np.cumsum(survival(q), axis=-1), ((0, 0), (1, 0))) - COST
 
 
 def global_search(x: Any, q: Any, earlier: Any) -> Any:
-    """The best length over all: it sees how sure the draft is behind each token."""
+    """Return the best of all lengths; it depends on the draft confidence after each token."""
     return gains(q).argmax(axis=-1)
 
 
 def early_stop(x: Any, q: Any, earlier: Any) -> Any:
-    """The first length after which one more does not pay: no later law is looked at."""
+    """Return the first length after which one more token does not pay; later laws are not used."""
     falls = np.diff(gains(q), axis=-1) < 0
     return np.where(falls.any(axis=-1), falls.argmax(axis=-1), falls.shape[-1])
 
 
 def best_of_both(budget: int, q: Any) -> Any:
-    """A budget, spent on the likeliest prefixes of all requests."""
+    """Spend a budget on the most likely prefixes of all requests."""
     score = survival(q) - 1e-9 * np.arange(q.shape[1])
     place = np.unravel_index(np.argsort(-score, axis=None, kind="stable")[:budget], score.shape)
     return np.bincount(place[0], minlength=len(q))
@@ -57,12 +57,12 @@ def fixed_budget(x: Any, q: Any, earlier: Any) -> Any:
 
 
 def fresh_budget(x: Any, q: Any, earlier: Any) -> Any:
-    """A budget by what was drafted for both, in the step that it is spent in."""
+    """Compute the budget from the drafts of both requests in the same step."""
     return best_of_both(int(global_search(x, q, earlier).sum()), q)
 
 
 def by_budget(age: int) -> Any:
-    """One token each, if all that was drafted so many steps before was a."""
+    """Verify one token each, if all tokens drafted a given number of steps before were a."""
 
     def stale(x: Any, q: Any, earlier: Any) -> Any:
         steps = [*earlier, (x, q)]
@@ -91,23 +91,23 @@ def judged(
 
 
 def first_token(report: AuditReport) -> Any:
-    """The law of the first token of the first request."""
+    """Return the law of the first token of the first request."""
     return report.output.reshape(2, -1).sum(axis=1)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "said"),
+    ("schedule", "printed"),
     [
-        (global_search, "token 1 of request 2 is verified where"),
-        (fresh_budget, "is verified where the drafts are"),
-        (looks, "token 1 of request 2 is verified where the drafts are [[0, 0], [0, 0]]"),
-        (each_looks_at_the_other, "looks at what the other drew"),
+        (global_search, "token 1 of request 2 is verified if"),
+        (fresh_budget, "is verified if the drafts are"),
+        (looks, "token 1 of request 2 is verified if the drafts are [[0, 0], [0, 0]]"),
+        (each_looks_at_the_other, "uses the drafts of the other request"),
     ],
 )
-def test_what_looks_at_what_was_drawn_is_anticipation(schedule: Any, said: str) -> None:
+def test_what_looks_at_what_was_drawn_is_anticipation(schedule: Any, printed: str) -> None:
     report = judged(schedule)
     assert (report.verdict, report.method) == (Verdict.ANTICIPATION, "enumeration")
-    assert said in report.anticipation and report.anticipation in str(report)
+    assert printed in report.anticipation and report.anticipation in str(report)
 
 
 @pytest.mark.parametrize("schedule", [early_stop, fixed_budget, whole])
@@ -118,13 +118,13 @@ def test_what_does_not_is_lossless(schedule: Any) -> None:
 
 
 def test_with_a_pencil() -> None:
-    """A half of a's is kept, and where b was drafted the target draws: .5 + .5 * .7 = .85."""
+    """Half of the a drafts are kept, and the target draws for b: 0.5 + 0.5 * 0.7 = 0.85."""
     np.testing.assert_allclose(first_token(judged(global_search)), [0.85, 0.15], atol=1e-12)
     np.testing.assert_allclose(first_token(judged(early_stop)), [0.7, 0.3], atol=1e-12)
 
 
 def test_two_requests_show_what_one_does_not() -> None:
-    """The text of each is right alone; together they are not independent."""
+    """Each text is correct by itself; together the texts are not independent."""
     report = judged(each_looks_at_the_other)
     np.testing.assert_allclose(first_token(report), [0.7, 0.3], atol=1e-12)
     assert report.total_variation > 0.01
@@ -142,7 +142,7 @@ def test_a_budget_of_two_steps_before() -> None:
 
 
 def test_what_is_cut_after_it_was_verified() -> None:
-    """min(accepted, confident prefix), where confidence is of the token drawn: the rule's fault."""
+    """min(accepted, confident prefix), with the confidence of drawn tokens: the rule is wrong."""
 
     def cut(x: Any, p: Any, q: Any, rng: Any) -> Any:
         kept = 1 if x[0, 0] == 0 else 0
@@ -170,20 +170,20 @@ def test_a_schedule_that_remembers_by_itself_is_sampled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "said"),
+    ("schedule", "printed"),
     [
-        (lambda x, q, earlier: [3, 0], r"returns [3, 0], of 2 drafted tokens each"),
+        (lambda x, q, earlier: [3, 0], r"returns [3, 0], not lengths from 0 to 2"),
         (lambda x, q, earlier: [-1, 0], "returns [-1, 0]"),
         (lambda x, q, earlier: [1], "not 2 lengths"),
         (lambda x, q, earlier: [0.5, 1.0], "not 2 lengths"),
         (lambda x, q, earlier: 1 / 0, "the schedule raises ZeroDivisionError"),
     ],
 )
-def test_lengths_that_are_none(schedule: Any, said: str) -> None:
+def test_lengths_that_are_none(schedule: Any, printed: str) -> None:
     for how in (AuditSettings(max_paths=20_000), AuditSettings(1_000, max_paths=0)):
         report = judged(schedule, settings=how)
         assert report.verdict is Verdict.RULE_FAILED
-        assert said in next(iter(report.failures))
+        assert printed in next(iter(report.failures))
 
 
 @pytest.mark.parametrize(

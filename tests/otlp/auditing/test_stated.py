@@ -1,4 +1,4 @@
-"""What is lossless and accepts less than it should."""
+"""Lossless rules that accept less than the expected acceptance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
 
 
 def lost(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """q was lost: the draft is taken for certain, accepted with p."""
+    """Treat the draft as certain and accept with p, without q."""
     token = draft_tokens[0]
     if rng.random() < p[token]:
         return token
@@ -41,7 +41,7 @@ def judged(rule: Any, stated: float | None = 0.6, **more: Any) -> AuditReport:
 
 
 def test_a_q_that_was_lost_is_slower_than_stated() -> None:
-    """Every draft is followed by p itself, so nothing is wrong with the text."""
+    """Every draft is replaced by a draw from p, so the text is correct."""
     report = judged(lost)
     assert report.verdict is Verdict.SLOWER_THAN_STATED
     assert report.total_variation < 1e-12
@@ -68,9 +68,9 @@ def test_tokens_a_round_are_stated_too() -> None:
 
 def test_a_verdict_in_one_line() -> None:
     words = ("audit", "naive", "--vocab-size", 3, "--brief")
-    said = done(*words)
-    assert said.startswith("LOSSLESS Naive on IID(V=3, n=1): total variation")
-    assert len(said.splitlines()) == 1
+    printed = done(*words)
+    assert printed.startswith("LOSSLESS Naive on IID(vocabulary 3, n=1): total variation")
+    assert len(printed.splitlines()) == 1
     slower = done(*words, "--stated", 0.99, status=1)
     assert slower.startswith("SLOWER_THAN_STATED") and "of 0.99 stated" in slower
 
@@ -79,7 +79,7 @@ def test_what_a_solver_accepts_can_be_stated() -> None:
     words = "audit", "recursive-rejection", "--n", 2, "--brief", "--stated"
     assert "LOSSLESS" in done(*words, "SpecInfer")
     assert "SLOWER_THAN_STATED" in done(*words, "martingale", status=1)
-    assert "give paths a number" in refused(
+    assert "--stated must be a number with --length, got 'martingale'" in refused(
         "audit", "mine.py:rule", "--length", 2, "--stated", "martingale"
     )
     assert "-1" in refused(*words, "-1")

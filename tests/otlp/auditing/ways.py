@@ -1,4 +1,4 @@
-"""Audits by enumeration, and by a sample of the same."""
+"""Audits by enumeration, and by sampling the same rules."""
 
 from __future__ import annotations
 

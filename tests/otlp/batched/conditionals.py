@@ -1,4 +1,4 @@
-"""The distribution of the token that `otlp.batched.martingale` returns, given the drafts."""
+"""Distribution of the token returned by `otlp.batched.martingale`, given the drafts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from otlp.batched.rows import Rows, by_rows, prepare
 
 
 def conditional(target: Tensor, draft: Tensor, draft_tokens: Tensor, size: int = SIZE) -> Tensor:
-    """Shape (B, V), float64: right to about 1e-14 / q for the least likely draft.
+    """Return shape (B, V), float64, with error about 1e-14 / q for the least likely draft.
 
-    O(V N^2) time and memory a row.
+    Time and memory are O(V N^2) per row.
     """
     rows = prepare(target, draft, draft_tokens, validate=True)
     (found,) = by_rows(partial(_conditional, size=size), rows)
@@ -42,10 +42,10 @@ def _conditional(rows: Rows, size: int) -> tuple[Tensor]:
 
 
 def score_laws(coupling: Coupling, cell: Tensor, ratio: Tensor) -> Tensor:
-    """Mass of the score of drafts on every cell, shape (B, N, M), given theirs and
-    their ratios (B, N), N >= n.
+    """Mass of the score of drafts in every cell, shape (B, N, M).
 
-    The distribution of what `otlp.batched.coupling.scores` draws.
+    Masses and ratios of the drafts have shape (B, N), N >= n.  This is the distribution of the
+    draws of `otlp.batched.coupling.scores`.
     """
     (batch, count), size = cell.shape, coupling.ends.shape[1]
     every = torch.arange(size, device=cell.device).expand(batch, size)
@@ -64,9 +64,9 @@ def score_laws(coupling: Coupling, cell: Tensor, ratio: Tensor) -> Tensor:
 def best_of(mass: Tensor, counts: Tensor) -> Tensor:
     """Probability that each of N independent scores is the largest, shape (B, N).
 
-    Of masses on M cells (B, N, M), uniform within each, and which take part (B, N).  Within a cell
-    all distribution functions are linear, so the chance is a polynomial's integral, exact by
-    Gauss-Legendre.
+    The masses on M cells have shape (B, N, M), uniform within each cell; a mask (B, N) selects the
+    scores.  Within a cell all distribution functions are linear, so the probability is the integral
+    of a polynomial, computed exactly by Gauss-Legendre quadrature.
     """
     most = mass.shape[1]
     rule = np.polynomial.legendre.leggauss((most + 1) // 2)

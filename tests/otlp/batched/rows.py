@@ -1,4 +1,4 @@
-"""Rows of two distributions, and the verifications of one step that take them."""
+"""Rows of two distributions, and the one-step verification functions for them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ RULES = {
         batched.k_seq,
     )
 }
-"""Those whose drafts are i.i.d."""
+"""Functions for i.i.d. drafts."""
 
 
 def spread(law: Any, count: int, dtype: Any = torch.float64) -> Any:
-    """So many rows of one distribution."""
+    """Repeat a distribution over a number of rows."""
     row = law if isinstance(law, torch.Tensor) else torch.tensor(law, dtype=dtype)
     return row.reshape(1, -1).expand(count, -1)
 
@@ -51,7 +51,7 @@ DEGENERATE = {
 
 
 def degenerate_rows(dtype: Any) -> tuple[Any, Any, Any, list[str]]:
-    """All of them in one batch, each with three drafts, with fewer and with none; their names."""
+    """Return all degenerate rows in one batch, with three, fewer and no drafts, and their names."""
     rows, names = [], []
     for name, (p, q) in DEGENERATE.items():
         support = torch.tensor(q, dtype=dtype).nonzero()[:, 0].tolist()

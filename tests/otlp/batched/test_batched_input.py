@@ -1,4 +1,4 @@
-"""Bad input to otlp.batched, named by documented errors; memory; what is imported with it."""
+"""Invalid input to otlp.batched raises documented errors; memory use; imports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = [batched.acceptance]
 
 
 def arguments(function: Callable) -> dict[str, Any]:
-    """Two rows with two drafts, or one of two paths of two tokens."""
+    """Return two rows with two drafts, or one row of two paths of two tokens."""
     if function is batched.verify_paths:
         rows = torch.full((1, 2, 3, 4), 0.25)
         tokens = torch.tensor([[[0, 1], [0, 3]]])
@@ -42,7 +42,7 @@ NO_TENSORS = [None, "rows", 3, [[0.25] * 4], np.full((2, 4), 0.25)]
 @pytest.mark.parametrize("name", ["target", "draft", "draft_tokens"])
 @pytest.mark.parametrize("value", NO_TENSORS, ids=lambda value: type(value).__name__)
 def test_tensors_are_asked_for(function: Callable, name: str, value: object) -> None:
-    with pytest.raises(InvalidInputError, match=f"{name} is a .*: it must be a torch.Tensor"):
+    with pytest.raises(InvalidInputError, match=f"{name} must be a torch.Tensor of .*, got "):
         function(**arguments(function) | {name: value})
 
 
@@ -55,12 +55,12 @@ def test_kinds_of_tensors(function: Callable, name: str) -> None:
     if hasattr(torch, "float8_e5m2"):
         kinds.append(rows.to(torch.float8_e5m2))
     for value in kinds:
-        with pytest.raises(InvalidInputError, match=f"{name} has shape .*dense tensor of float16"):
+        with pytest.raises(InvalidInputError, match=f"{name} must be a dense tensor of float16"):
             function(**arguments(function) | {name: value})
     for value in (rows[0], rows[None], rows[..., :0]):
-        with pytest.raises(InvalidInputError, match=f"{name} has shape"):
+        with pytest.raises(InvalidInputError, match=f"{name} must have shape"):
             function(**arguments(function) | {name: value})
-    with pytest.raises(InvalidInputError, match="has shape"):
+    with pytest.raises(InvalidInputError, match=r"must have (the )?shape"):
         function(**arguments(function) | {name: rows[..., :-1]})
 
 
@@ -69,15 +69,15 @@ def test_kinds_of_tokens(function: Callable) -> None:
     tokens = arguments(function)["draft_tokens"]
     assert isinstance(tokens, torch.Tensor)
     for value in (tokens.float(), tokens.bool(), tokens[0], tokens[None], tokens[..., :0]):
-        with pytest.raises(InvalidInputError, match="draft_tokens has shape"):
+        with pytest.raises(InvalidInputError, match=r"draft_tokens must (have|be a dense)"):
             function(**arguments(function) | {"draft_tokens": value})
-    with pytest.raises(InvalidInputError, match="has shape"):
+    with pytest.raises(InvalidInputError, match=r"must have (the )?shape"):
         function(**arguments(function) | {"draft_tokens": torch.cat([tokens, tokens])})
 
 
 @pytest.mark.parametrize("function", [*VERIFIERS, batched.uniforms])
 def test_random_numbers(function: Callable) -> None:
-    """Numbers of a wrong shape, type or range, and what is no source of numbers at all."""
+    """Numbers of a wrong shape, type or range, and invalid sources of numbers."""
     given = arguments(function)
     tokens = given["draft_tokens"]
     good = batched.uniforms(tokens)
@@ -86,25 +86,25 @@ def test_random_numbers(function: Callable) -> None:
     )  # fmt: skip
     call(good)
     for source in (7, "seed", [0.5], np.random.default_rng(0), good.numpy()):
-        with pytest.raises(InvalidInputError, match=r"generator is a .*torch\.Generator"):
+        with pytest.raises(InvalidInputError, match=r"must be a torch\.Generator.*, got "):
             call(source)
     for numbers in (good.float(), good.half(), (9 * good).long()):
-        with pytest.raises(InvalidInputError, match=r"generator has shape .*float64"):
+        with pytest.raises(InvalidInputError, match=r"generator must be a dense tensor of float64"):
             call(numbers)
     for numbers in (good[:, 1:], good[0], good[None], good.repeat(1, 2), good[:0]):
-        with pytest.raises(InvalidInputError, match=r"numbers of shape .*: it must be \("):
+        with pytest.raises(InvalidInputError, match=r"in generator must have shape \(.*, got \("):
             call(numbers)
     for entry in (1.0, -1e-300, float("nan"), float("inf")):
         wrong = good.clone()
         wrong[-1, -1] = entry
-        with pytest.raises(InvalidInputError, match=r"outside \[0, 1\)"):
+        with pytest.raises(InvalidInputError, match=r"must lie in \[0, 1\)"):
             call(wrong)
 
 
 @pytest.mark.parametrize("function", [*VERIFIERS, *OTHERS])
 @pytest.mark.parametrize("value", [None, 1, "yes"])
 def test_validate_is_a_bool(function: Callable, value: object) -> None:
-    with pytest.raises(InvalidInputError, match="validate is"):
+    with pytest.raises(InvalidInputError, match="validate must be True or False, got"):
         function(**arguments(function), validate=value)
 
 
@@ -113,7 +113,7 @@ def test_rows_of_zeros_are_named(function: Callable) -> None:
     for name in ("target", "draft"):
         given = arguments(function)
         given[name] = torch.zeros_like(given[name])
-        with pytest.raises(InvalidDistributionError, match=f"{name} row 0.* sums to 0"):
+        with pytest.raises(InvalidDistributionError, match=f"{name} row 0.* must .*, got sum 0"):
             function(**given)
 
 
@@ -123,14 +123,14 @@ def test_logits(logits: object) -> None:
         batched.softmax(logits)
 
 
-# --- what is wrong, by name -------------------------------------------------------------------
+# --- invalid arguments -------------------------------------------------------------------------
 
 NAN = float("nan")
 EVEN, APART = torch.full((2, 4), 0.25), torch.device("meta")
 Change = tuple[str, dict[tuple[int, ...], float]]
-"""Of an argument, these entries."""
+"""Entries of an argument to change."""
 REFUSED: list[tuple[Callable, Change | dict[str, object], type[OTLPError], str]] = [
-    *((batched.verify, (name, {(1, 0): entry}), InvalidDistributionError, f"{name} row 1 sums to")
+    *((batched.verify, (name, {(1, 0): entry}), InvalidDistributionError, f"{name} row 1 must have")
       for name in ("target", "draft") for entry in (NAN, float("inf"), -0.5, 0.9)),
     (batched.verify, {"target": batched.softmax(EVEN.log() * torch.tensor([[1.0], [torch.inf]]))},
      InvalidDistributionError, "target row 1"),
@@ -139,13 +139,13 @@ REFUSED: list[tuple[Callable, Change | dict[str, object], type[OTLPError], str]]
     (batched.verify, ("draft", {(1, 2): 0.0, (1, 3): 0.5}), ZeroProbabilityError,
      "row 1: token 2 has draft probability 0"),
     (batched.verify, {"draft": EVEN.to(APART), "validate": False}, InvalidInputError,
-     r"draft on meta.*one device"),
+     r"one device, got .*draft on meta"),
     (batched.verify, {"generator": torch.empty(2, 8, device=APART).double()}, InvalidInputError,
-     r"generator on meta.*one device"),
+     r"generator must be on the device of the rows, cpu, got meta"),
     (batched.verify_paths, {"draft_tokens": torch.zeros(1, 10_001, 2).long()}, InvalidInputError,
-     "draft_tokens has 10,001 paths a row: at most 10,000"),
+     "draft_tokens must have at most 10,000 paths per row, got 10,001"),
     (batched.verify_paths, {"target": torch.full((1, 2, 2, 4), 0.25)}, InvalidInputError,
-     "target has shape"),
+     "target must have shape"),
     (batched.verify_paths, {"draft": torch.full((1, 2, 2, 4), 0.25, device=APART)},
      InvalidInputError, "one device"),
     (batched.verify_paths, ("target", {(0, 1, 2, 0): NAN}), InvalidDistributionError,
@@ -153,7 +153,7 @@ REFUSED: list[tuple[Callable, Change | dict[str, object], type[OTLPError], str]]
     (batched.verify_paths, ("draft_tokens", {(0, 1, 1): 4}), TokenOutOfRangeError,
      "row 0, path 1, level 1"),
     *((batched.verify_paths, ("draft_tokens", {place: batched.PADDING}), TokenOutOfRangeError,
-       "a path has no padding") for place in ((0, 1, 1), (0, 0, 0))),
+       "paths must have no padding") for place in ((0, 1, 1), (0, 0, 0))),
     (batched.verify_paths, ("draft", {(0, path, 0, token): 0.5 * token
                                       for path in range(2) for token in range(2)}),
      ZeroProbabilityError, "row 0, path 0, level 0"),
@@ -193,7 +193,7 @@ def test_no_rows_of_paths() -> None:
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_rows_after_equal_prefixes_are_equal(name: str) -> None:
-    """Two paths begin with token 0, but a different distribution follows each."""
+    """Two paths begin with token 0, but have different distributions after it."""
     given = arguments(batched.verify_paths)
     rows = given[name].clone()
     rows[0, 1, 1] = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -225,7 +225,7 @@ for rows, vocab in ((5_000, 2), (400, 20_000)):
 
 
 def test_memory_is_bounded() -> None:
-    """MiB beside the input, where all of 400 rows at once took 1.6 GiB."""
+    """MiB in addition to the input; 400 rows at once used 1.6 GiB."""
     small, small_bound, large, large_bound = map(int, run_python(MEMORY).split())
     assert max(small, small_bound) < 100
     assert max(large, large_bound) < 600
@@ -249,6 +249,6 @@ except otlp.errors.EngineNotFoundError as error:
 
 @pytest.mark.parametrize("module", ["otlp.batched", "otlp.device"])
 def test_the_compiler_is_not_imported_with_torch(module: str) -> None:
-    """It takes seconds, and with it Triton settles whether it compiles or interprets."""
+    """The import takes seconds, and with it Triton decides between compiler and interpreter."""
     heavy = "{'torch._dynamo', 'torch._inductor', 'triton'}"
     assert run_python(f"import sys, {module}; print({heavy} & set(sys.modules))") == "set()\n"

@@ -1,7 +1,7 @@
-"""The three forms of `otlp.batched.martingale` return the same tokens for the same numbers.
+"""The three implementations of `otlp.batched.martingale` return the same tokens.
 
-PyTorch's operations are the form whose law is enumerated in test_batched_lossless.py; the kernel of
-the CPU and the kernels of the GPU, here in Triton's interpreter, are held to it token by token.
+test_batched_lossless.py enumerates the law of the PyTorch implementation. The CPU kernel and the
+GPU kernels, here in the interpreter of Triton, are compared with it token by token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 
 
 def random_rows(batch: int, vocab_size: int, most: int, dtype, seed: int):
-    """Rows of every sharpness, some tokens masked, with up to `most` drafts, and numbers."""
+    """Return random rows, flat to peaked, with masked tokens, up to `most` drafts, and numbers."""
     generator = torch.Generator().manual_seed(seed)
     shape = batch, vocab_size
     draft = (
@@ -75,7 +75,7 @@ def test_the_kernels_of_the_gpu(vocab_size: int, most: int, dtype) -> None:
 @needs_triton
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_row_on_the_gpu_is_verified_alike_however_it_is_cut(monkeypatch) -> None:
-    """In one part and in as many as it has tiles, alone and beside others."""
+    """In one part and in one part per tile, as a single row and with other rows."""
     from otlp.batched import martingale_on_gpu
 
     p, q, tokens, numbers = random_rows(6, 9000, 4, torch.float32, seed=12)
@@ -96,7 +96,7 @@ def test_a_row_on_the_gpu_is_verified_alike_however_it_is_cut(monkeypatch) -> No
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernels_of_the_gpu_from_logits(dtype) -> None:
-    """Rows of three temperatures, some of their tokens masked: the tokens of their softmax."""
+    """Rows of three temperatures with masked tokens give the same tokens as their softmax."""
     from otlp.batched.martingale_on_gpu import verify_on_gpu
 
     p, q, tokens, numbers = random_rows(12, 3000, 3, torch.float32, seed=9)
@@ -140,11 +140,11 @@ def test_logits_are_verified_as_their_softmax() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": 0.0}, "temperature is 0.0: it must be a number"),
-        ({"temperature": torch.ones(3)}, r"temperature has shape \(3,\) and type torch.float32"),
+        ({"temperature": 0.0}, "temperature must be a finite number greater than 0, got 0.0"),
+        ({"temperature": torch.ones(3)}, r"temperature must .*shape \(3,\) and type torch.float32"),
         (
             {"temperature": torch.ones(2).long()},
-            "type torch.int64: it must be a number",
+            "temperature must be a number or .* type torch.int64",
         ),
         (
             {"temperature": torch.tensor([1.0, 0.0])},
@@ -153,11 +153,11 @@ def test_logits_are_verified_as_their_softmax() -> None:
         ({"temperature": torch.tensor([-1.0, 1.0])}, "temperature row 0 must be finite in float32"),
         ({"temperature": 1e-50}, "temperature row 0 must be finite in float32 and greater than 0"),
         ({"temperature": 1e300}, "temperature row 0 must be finite in float32"),
-        ({"draft": torch.full((2, 4), 0.5)}, "draft row 0 sums to 2"),
-        ({"target_logits": torch.zeros(2, 5)}, r"target_logits has shape \(2, 5\): it must be"),
-        ({"target_logits": torch.full((2, 4), -torch.inf)}, "row 0: its largest entry is -inf"),
-        ({"target_logits": torch.full((2, 4), torch.nan)}, "row 0: its largest entry is nan"),
-        ({"target_logits": torch.full((2, 4), torch.inf)}, "row 0: its largest entry is inf"),
+        ({"draft": torch.full((2, 4), 0.5)}, "draft row 0 must have .*, got sum 2"),
+        ({"target_logits": torch.zeros(2, 5)}, r"target_logits must have .*, got \(2, 5\)"),
+        ({"target_logits": torch.full((2, 4), -torch.inf)}, "row 0 must be finite, got -inf"),
+        ({"target_logits": torch.full((2, 4), torch.nan)}, "row 0 must be finite, got nan"),
+        ({"target_logits": torch.full((2, 4), torch.inf)}, "row 0 must be finite, got inf"),
     ],
 )
 def test_bad_logits_and_temperatures_are_named(change, message: str) -> None:
@@ -192,7 +192,7 @@ def test_degenerate_rows_on_the_gpu() -> None:
 
 
 def test_a_row_is_verified_alike_beside_every_other() -> None:
-    """One row alone, and in batches of 2 to 64, in one thread and in two: 10,000 times."""
+    """A single row, and batches of 2 to 64 rows, with one and two threads: 10,000 times."""
     p, q, tokens, numbers = random_rows(64, 500, 4, torch.float32, seed=5)
     generator, seen, threads = torch.Generator().manual_seed(6), 0, torch.get_num_threads()
     try:
@@ -227,7 +227,7 @@ def test_sums_do_not_depend_on_the_batch_in_pytorch(threads: int) -> None:
 
 
 def test_tokens_beyond_the_vocabulary_are_not_read() -> None:
-    """Where values are not looked at, PyTorch still refuses to read beyond a row."""
+    """Without validation, PyTorch still refuses to read beyond a row."""
     rows = torch.full((1, 4), 0.25)
     for form in (batched.martingale, batched.speculative_sampling):
         with pytest.raises(RuntimeError, match="out of bounds"):
@@ -237,7 +237,7 @@ def test_tokens_beyond_the_vocabulary_are_not_read() -> None:
 @pytest.mark.parametrize("size", [5, 512, 1025])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e30])
 def test_rows_that_are_not_looked_at_lead_nowhere_beyond(size: int, value: float) -> None:
-    """Where values are not looked at, tokens are wrong but lie in the vocabulary."""
+    """Without validation, tokens may be wrong but are within the vocabulary."""
     generator = torch.Generator().manual_seed(size)
     rows = torch.rand(40, size, generator=generator)
     rows[:, ::3] = value
@@ -247,7 +247,7 @@ def test_rows_that_are_not_looked_at_lead_nowhere_beyond(size: int, value: float
         assert 0 <= int(found.min()) and int(found.max()) < size
 
 
-# --- where there are kernels --------------------------------------------------------------------
+# --- kernels ------------------------------------------------------------------------------------
 
 
 def test_devices_without_kernels_are_named() -> None:
@@ -258,9 +258,9 @@ def test_devices_without_kernels_are_named() -> None:
 @pytest.mark.parametrize(
     ("installed", "capability", "reason"),
     [
-        (None, (9, 0), "Triton is not installed: pip install triton"),
-        ("2.3.1", (9, 0), "Triton 2.3.1 is older than 3.0: update it"),
-        ("3.9.0", (7, 5), "the GPU has compute capability 7.5: Triton needs 8.0"),
+        (None, (9, 0), "Triton is not installed; run pip install triton"),
+        ("2.3.1", (9, 0), "update Triton to 3.0 or later, got 2.3.1"),
+        ("3.9.0", (7, 5), "Triton needs compute capability 8.0, the GPU has 7.5"),
         ("3.9.0", (9, 0), ""),
     ],
 )
@@ -275,7 +275,7 @@ def test_gpus_of_amd_are_named() -> None:
 @needs_triton
 @pytest.mark.slow
 def test_kernels_compile_for_gpus_and_fit_in_registers(tmp_path: Path) -> None:
-    """On A100 and H100, without a GPU: nothing is spilled, shared memory is below 64 KiB."""
+    """For A100 and H100, without a GPU: no register spills, shared memory below 64 KiB."""
     path = tmp_path / "kernels.json"
     given = ["--drafts", "4", "--dtypes", "float32,bfloat16", "--gpus", "80,90"]
     run_python("bench/gpu_kernels.py", *given, "--json", path)

@@ -1,7 +1,7 @@
-"""Every row follows its target exactly: no drafts, some padding, degenerate rows, any layout.
+"""Every row follows its target exactly: no drafts, padding, degenerate rows, any layout.
 
-By enumeration: over all drafts through `conditional`, and over a grid of the random numbers that
-a sampler uses.  No test here has a false alarm.
+By enumeration over all drafts with `conditional`, and over a grid of the random numbers of a
+sampler.  The tests have no false alarms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rule(request: pytest.FixtureRequest) -> Callable:
 
 
 def grid(count: int, width: int, axes: tuple[int, ...]):
-    """Random numbers 1/2, but for `axes`, which go over a grid of `count` midpoints each."""
+    """Return random numbers 1/2, except along `axes`, which use a grid of `count` midpoints."""
     points = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     numbers = torch.full((count ** len(axes), width), 0.5, dtype=torch.float64)
     numbers[:, list(axes)] = torch.cartesian_prod(*[points] * len(axes)).view(-1, len(axes))
@@ -51,7 +51,7 @@ def shares(tokens, size: int) -> np.ndarray:
 
 
 def test_rows_without_drafts_follow_the_target(rule) -> None:
-    """Alone, and as every third row of a batch."""
+    """As single rows, and as every third row of a batch."""
     none = [batched.PADDING] * 2
     for pattern in ([none], [[0, 1], none, [batched.PADDING, 1]]):
         drafts = torch.tensor(pattern).repeat(1000, 1)
@@ -64,9 +64,9 @@ def test_rows_without_drafts_follow_the_target(rule) -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_padded_rows_follow_the_target(rule, place: int) -> None:
-    """One draft beside padding: over the draft, and a grid of the numbers that decide."""
+    """One draft with padding: over the draft and a grid of the relevant numbers."""
     count, output = 100, np.zeros(2)
-    # what accepts the one draft: its own number in the baselines that go through the drafts
+    # the number that accepts the one draft: for sequential baselines, the number of its position
     accept = {"recursive_rejection": place, "k_seq": place}.get(rule.__name__, 6)
     for token in (0, 1):
         drafts = torch.full((count**2, 2), batched.PADDING)
@@ -83,7 +83,7 @@ def test_padded_rows_follow_the_target(rule, place: int) -> None:
 @pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)
 @pytest.mark.parametrize("n", [1, 3])
 def test_every_pattern_of_padding_is_lossless(p: list[float], q: list[float], n: int) -> None:
-    """Given which places are padding, the output follows p over all drafts at the others."""
+    """For each pattern of padding, the output follows p over all other drafts."""
     support = [token for token, mass in enumerate(q) if mass > 0]
     rows = torch.tensor(list(product([*support, batched.PADDING], repeat=n)))
     padded = rows == batched.PADDING
@@ -98,9 +98,9 @@ def test_every_pattern_of_padding_is_lossless(p: list[float], q: list[float], n:
 
 @pytest.mark.parametrize("size", [16, 64, 256, SIZE])
 def test_tokens_that_share_bins_are_lossless(size: int) -> None:
-    """Bins as wide as an octave and as narrow as ever; their tokens move by ratios of their own.
+    """Bins from an octave wide to the narrowest; each token is moved by its own ratio.
 
-    Three groups of two tokens, the ratios of a group being near each other.
+    Three groups of two tokens, with similar ratios in each group.
     """
     rng, mixed, own = np.random.default_rng(size), 0, 0
     for _ in range(60):
@@ -171,7 +171,7 @@ def test_degenerate_rows_are_verified_as_alone(rule, dtype) -> None:
 
 
 def test_the_first_bin_is_never_pure() -> None:
-    """Next to nothing of q lies in it: n u^(n-1) is 0 in float64, and no token has q = 0."""
+    """It has almost no mass of q: n u^(n-1) is 0 in float64, and no token has q = 0."""
     q = torch.tensor([[1e-17, 0.0, 0.5, 0.3, 0.2]], dtype=torch.float64)
     p = torch.tensor([[0.0, 0.0, 0.501, 0.2995, 0.1995]], dtype=torch.float64)
     rows = prepare(p, q, torch.zeros(1, 40, dtype=torch.long), validate=True)
@@ -185,11 +185,11 @@ def test_the_first_bin_is_never_pure() -> None:
     assert (p[0, tokens] > 0).all()
 
 
-# --- what the rows look like in memory ---------------------------------------------------------
+# --- memory layout of the rows -----------------------------------------------------------------
 
 
 def test_layouts_make_no_difference(rule) -> None:
-    """Transposed, expanded and sliced tensors, those that require grad, and small token types."""
+    """Transposed, expanded and sliced tensors, tensors that require grad, small token types."""
     generator = torch.Generator().manual_seed(1)
     target = batched.softmax(torch.randn(6, 50, generator=generator))
     draft = batched.softmax(torch.randn(6, 50, generator=generator))
@@ -217,7 +217,7 @@ def test_no_rows(rule) -> None:
 
 
 def test_chunks_make_no_difference(rule) -> None:
-    """Rows of more entries than are worked on at once, against each row alone."""
+    """Batches larger than one chunk, against each row by itself."""
     width = 2**20 + 1
     assert 5 * width > CHUNK
     target, draft = torch.zeros(5, width), torch.zeros(5, width)

@@ -1,4 +1,4 @@
-"""Multi-path rounds: two_slice_step against the CPU's rule, and losslessness by enumeration."""
+"""Multi-path rounds: two_slice_step against the CPU rule, and losslessness by enumeration."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from otlp import batched  # noqa: E402
-from otlp.batched.block import stops, verify_block  # noqa: E402
+from otlp.batched.block import stop_probabilities, verify_block  # noqa: E402
 from otlp.batched.paths import path_laws, residuals, verify_selected  # noqa: E402
 from otlp.batched.two_slice import BatchedScoreLaw, draw_scores, two_slice_step  # noqa: E402
 
 
 def known_of_the_cpu(pair: Pair, path: Sequence[int], paths: int) -> tuple[NodeState, float]:
-    """What the compiled rule knows of a path, and Gamma / Q there."""
+    """Return the state of the compiled rule for a path, and Gamma / Q there."""
     known, gain = NodeState(powered(root_score(), 1.0 / paths), 1.0), 1.0
     for depth, token in enumerate(path):
         q, p = (model.distribution(path[:depth]) for model in pair)
@@ -38,7 +38,7 @@ def known_of_the_cpu(pair: Pair, path: Sequence[int], paths: int) -> tuple[NodeS
 
 
 def dirichlet_pair(seed: int, vocab: int, length: int) -> Pair:
-    """Models for rounds of so many drafted tokens."""
+    """Return models for rounds with a given number of draft tokens."""
     rng = np.random.default_rng(seed)
     both = [rng.dirichlet(np.full(vocab, 0.7), (vocab,) * t + (2,)) for t in range(length + 1)]
     target, draft = (TabularModel([rows[..., one, :] for rows in both]) for one in range(2))
@@ -46,7 +46,7 @@ def dirichlet_pair(seed: int, vocab: int, length: int) -> Pair:
 
 
 def along(model: TabularModel, paths: np.ndarray, levels: int) -> Tensor:
-    """Distributions along paths of shape (B, K, L): (B, K, levels, V)."""
+    """Return distributions along paths of shape (B, K, L) as (B, K, levels, V)."""
     shape = (*paths.shape[:2], model.vocab_size)
     prefixes = [tuple(np.moveaxis(paths[..., :level], -1, 0)) for level in range(levels)]
     rows = [table[prefix] for table, prefix in zip(model.tables, prefixes, strict=False)]
@@ -54,7 +54,7 @@ def along(model: TabularModel, paths: np.ndarray, levels: int) -> Tensor:
 
 
 def given(pair: Pair, paths: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """What verifiers of paths take: target, draft and tokens."""
+    """Return the arguments of path verifiers: target, draft and tokens."""
     length = paths.shape[2]
     return along(pair[1], paths, length + 1), along(pair[0], paths, length), torch.tensor(paths)
 
@@ -64,23 +64,23 @@ def distribution(edges, density, grid):
 
 
 class Rounds(NamedTuple):
-    """What a round of K paths does on every path that can be drafted, N of them."""
+    """Results of a round of K paths for all N possible draft paths."""
 
     pair: Pair
     given: tuple[Tensor, Tensor, Tensor]
-    """A row for each path, of which there are K copies."""
+    """One row per path, with K copies of the path."""
     paths: np.ndarray
     mass: np.ndarray
-    """Q of each."""
+    """Draft probability Q of each path."""
     leaves: BatchedScoreLaw
     stop: Tensor
-    """Probability of accepting the prefix of each length, given that no longer one is."""
+    """Probability of accepting the prefix of each length, if no longer prefix is accepted."""
     residual: Tensor
-    """Weights of the token that follows each prefix, if it is the longest accepted."""
+    """Weights of the token after each prefix, if the prefix is the longest accepted."""
 
 
 def enumerate_round(pair: Pair, length: int, paths: int) -> Rounds:
-    """The laws of every path, from the functions that the sampler uses."""
+    """Return the laws of all paths, from the functions that the sampler uses."""
     chances = pair[0].joint(length)
     every = np.argwhere(chances > 0.0)
     rows = given(pair, every[:, None].repeat(paths, 1))
@@ -88,15 +88,15 @@ def enumerate_round(pair: Pair, length: int, paths: int) -> Rounds:
     leaves, *splits = (type(one)(*(part[::paths] for part in one)) for one in (leaves, *splits))  # type: ignore[assignment]
     p, q, weights = rows[0][:, 0], rows[1][:, 0], weights[::paths]
     left = residuals(p, q, splits, weights)
-    stop = stops(left.sum(2), weights)
-    # a prefix without residual is the longest accepted by rounding only
+    stop = stop_probabilities(left.sum(2), weights)
+    # A prefix without residual is the longest accepted only by rounding.
     left = torch.where(left.sum(2, keepdim=True) > 0, left, p[:, :-1])
     residual = torch.cat([left, p[:, -1:]], 1)
     return Rounds(pair, rows, every, chances[chances > 0.0], leaves, stop, residual)
 
 
 def checked_law(rounds: Rounds) -> RoundLaw:
-    """Law of a round, continued by the target, which must be the target's."""
+    """Return the law of a round, extended by the target, after checking it against the target."""
     (_, length), paths = rounds.paths.shape, rounds.given[2].shape[1]
     edges, density = rounds.leaves.edges.numpy(), rounds.leaves.density.numpy()
     # the leaf laws mix to the uniform law, so the largest of K scores selects with W = K u^(K-1)
@@ -119,17 +119,17 @@ def checked_law(rounds: Rounds) -> RoundLaw:
 
 
 def check_decisions(rounds: Rounds, verify: Callable, margin: float = 1e-12) -> None:
-    """Decisions turn where the law says, up to a margin: each number just below, and just above.
+    """Check that decisions change at the thresholds of the law, just below and just above.
 
-    At every level that is reached, and only one number decides at a time.  What is accepted falls
-    with its number, and the token rises, so nothing else can happen between these places.
+    All reached levels are checked, one number at a time.  Acceptance decreases and the token
+    increases with the number, so nothing else can change between thresholds.
     """
     length, paths = rounds.paths.shape[1], rounds.given[2].shape[1]
     stop, residual = rounds.stop, rounds.residual
     ends = residual.cumsum(2) / residual.sum(2, keepdim=True)
     rejected = (1.0 - stop).flip(1).cumprod(1).flip(1)[:, 1:]
     reached = torch.nn.functional.pad(rejected, (0, 1), value=1.0) > margin
-    # scores, one number for each prefix, which no prefix passes, and one for the token
+    # scores, one number per prefix that no prefix passes, and one number for the token
     never = torch.cat([torch.full((paths,), 0.5), torch.ones(length + 2)]).double()
     row, numbers, wanted = [], [], []
 
@@ -164,7 +164,7 @@ SIZES += [(4, 3, 1)]
 
 
 def marks(size: tuple[int, int, int], kind: str) -> list[pytest.MarkDecorator]:
-    """Of 27 paths all triples are too many for CI, but where tokens are cut off."""
+    """Mark cases of 27 paths as slow, and as long unless tokens are truncated."""
     large = size == (3, 3, 3)
     return [pytest.mark.slow] * large + [pytest.mark.long] * (large and kind != "cut anywhere")
 
@@ -178,7 +178,7 @@ CASES = [
 
 
 def case(at: int, kind: str) -> tuple[Pair, int, int]:
-    """Models, L and K."""
+    """Return models, L and K."""
     vocab, length, paths = SIZES[at]
     return varied(dirichlet_pair(at, vocab, length), kind), length, paths
 
@@ -209,7 +209,7 @@ def test_rounds_are_lossless_and_accept_as_on_the_cpu(at: int, kind: str) -> Non
 
 @pytest.mark.parametrize(("seed", "vocab", "paths"), [(60, 2, 3), (91, 2, 3), (7, 3, 2)])
 def test_deep_rounds_are_lossless(seed: int, vocab: int, paths: int) -> None:
-    """Rounding leaves some prefixes an empty slice, level after level."""
+    """Rounding leaves some prefixes an empty slice on several levels."""
     checked_law(enumerate_round(dirichlet_pair(seed, vocab, 4), 4, paths))
 
 
@@ -240,7 +240,7 @@ def test_selected_path_over_all_tuples(seed, vocab, length, paths) -> None:
 def drafted(
     seed: int, vocab: int, batch: int, paths: int, length: int
 ) -> tuple[Pair, tuple[Tensor, Tensor, Tensor], Any]:
-    """Rows of paths that were drawn from the draft model."""
+    """Return rows of paths drawn from the draft model."""
     pair, generator = dirichlet_pair(seed, vocab, length), torch.Generator().manual_seed(seed)
     drafts = np.zeros((batch, paths, 0), dtype=np.int64)
     for level in range(length):
@@ -281,7 +281,7 @@ def test_rows_of_every_type_are_divided_by_their_sums(paths: int, dtype) -> None
 
 @pytest.mark.parametrize("paths", [2, 4, 8])
 def test_thresholds_are_solved_for(paths: int) -> None:
-    """On laws with empty cells and cells of tiny mass, where the excess has knees and is flat."""
+    """Laws with empty cells and cells of tiny mass, where the excess has kinks or is flat."""
     rng, nodes, cells, vocab = np.random.default_rng(paths), 500, 5, 20
     inner = np.sort(rng.random((nodes, cells - 1)), 1)
     edges = np.concatenate([np.zeros((nodes, 1)), inner, np.ones((nodes, 1))], 1)

@@ -1,4 +1,4 @@
-"""Requests of different lengths: each is verified as a batch of its own length would be."""
+"""Requests of different lengths are verified as in batches of their own length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS = (3, 0, 1, 4, 2, 0, 4)
 
 
 def models(vocab: int, kind: Any, seed: int, counts: tuple[int, ...] = COUNTS) -> Any:
-    """Target, draft, drafted tokens and their ends; some tokens are unlikely in one model."""
+    """Return target, draft, draft tokens and lengths; some tokens are unlikely in one model."""
     generator, total = torch.Generator().manual_seed(seed), sum(counts)
     rows = torch.rand(2 * total + len(counts), vocab, generator=generator).double() ** 3 + 1e-4
     rows = (rows / rows.sum(1, keepdim=True)).to(kind)
@@ -25,7 +25,7 @@ def models(vocab: int, kind: Any, seed: int, counts: tuple[int, ...] = COUNTS) -
 
 
 def alone(target: Any, draft: Any, tokens: Any, numbers: Any) -> list[int]:
-    """What `verify_paths` gives one request; the same numbers decide on the same prefixes."""
+    """Verify one request with `verify_paths`, using the same numbers for the same prefixes."""
     length = len(tokens)
     own = torch.cat([numbers[: length + 2], numbers[-1:]])
     target, draft, tokens = (one[None, None] for one in (target, draft, tokens))
@@ -63,7 +63,7 @@ def test_each_request_is_verified_as_it_is_alone(vocab: int, kind: Any, most: in
 
 
 def test_a_path_ends_at_padding() -> None:
-    """As if the tokens behind had not been drafted; what follows is drawn from the target there."""
+    """Tokens after padding have no effect; the next token is drawn from the target there."""
     target, draft, tokens, ends = models(6, torch.float64, 0, (3, 2))
     numbers = torch.rand(2, 6, dtype=torch.float64)
     padded = tokens.clone()
@@ -83,7 +83,7 @@ def test_certain_drafts_are_point_masses() -> None:
     certain = batched.verify(target, None, tokens, numbers, cu_num_draft_tokens=ends)
     told = batched.verify(target, points, tokens, numbers, cu_num_draft_tokens=ends)
     assert (certain.tokens == told.tokens).all()
-    # the chance of the first is the target's
+    # The probability of the first token is that of the target.
     assert certain.accepted[2] == int(numbers[2, 2] < target[5, tokens[3]])
 
 
@@ -102,20 +102,20 @@ GOOD = models(5, torch.float64, 2, (2, 1))
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"target": GOOD[0][:4]}, r"it must be \(5, V\)"),
-        ({"target": 2.0 * GOOD[0]}, "target row 0 sums to 2"),
-        ({"draft": GOOD[1][:, :4]}, r"it must be \(3, 5\)"),
-        ({"draft": 2.0 * GOOD[1]}, "draft row 0 sums to 2"),
-        ({"draft_tokens": GOOD[2][None]}, r"it must be \(T\)"),
+        ({"target": GOOD[0][:4]}, r"target must have shape \(5, V\)"),
+        ({"target": 2.0 * GOOD[0]}, "target row 0 must have .*, got sum 2"),
+        ({"draft": GOOD[1][:, :4]}, r"draft must have shape \(3, 5\)"),
+        ({"draft": 2.0 * GOOD[1]}, "draft row 0 must have .*, got sum 2"),
+        ({"draft_tokens": GOOD[2][None]}, r"draft_tokens must have shape \(T\)"),
         ({"draft_tokens": GOOD[2].double()}, "draft_tokens"),
         ({"draft_tokens": torch.tensor([0, 5, 1])}, "draft_tokens token 1: token id 5"),
         ({"draft_tokens": torch.tensor([0, -2, 1])}, "draft_tokens token 1: token id -2"),
         ({"draft": torch.eye(5)[[0, 0, 4]]}, "probability 0"),
-        ({"cu_num_draft_tokens": torch.tensor([2, 2])}, "must rise to the 3 drafted tokens"),
-        ({"cu_num_draft_tokens": torch.tensor([4, 3])}, "must rise"),
-        ({"cu_num_draft_tokens": torch.tensor([3])}, r"it must be \(4, V\)"),
+        ({"cu_num_draft_tokens": torch.tensor([2, 2])}, "number of drafted tokens, 3, got"),
+        ({"cu_num_draft_tokens": torch.tensor([4, 3])}, "must be nondecreasing"),
+        ({"cu_num_draft_tokens": torch.tensor([3])}, r"target must have shape \(4, V\)"),
         ({"cu_num_draft_tokens": [2, 3]}, "cu_num_draft_tokens"),
-        ({"max_spec_len": 1}, "max_spec_len is 1, and a request has 2"),
+        ({"max_spec_len": 1}, "max_spec_len must be at least 2, .*, got 1"),
         ({"max_spec_len": -1}, "max_spec_len"),
         ({"generator": torch.rand(2, 3, dtype=torch.float64)}, r"\(2, 5\)"),
         ({"validate": 1}, "validate"),
@@ -131,7 +131,7 @@ def test_options_of_requests_alone_are_refused_elsewhere() -> None:
     row = torch.tensor([[0.5, 0.5]])
     with pytest.raises(OTLPError, match="max_spec_len must be left out"):
         batched.verify(row, row, torch.tensor([[0]]), max_spec_len=1)
-    with pytest.raises(OTLPError, match="draft is None"):
+    with pytest.raises(OTLPError, match="draft must be a tensor, got None"):
         batched.verify(row, None, torch.tensor([[0]]))
 
 
@@ -147,7 +147,7 @@ def test_what_is_behind_padding_is_not_looked_at() -> None:
 
 def test_longer_paths_than_are_asked_for_are_cut_where_nothing_is_checked() -> None:
     target, draft, tokens, ends = models(6, torch.float64, 4, (3, 2))
-    target[[0, 1, 2, 4, 5]] = draft  # so that all is accepted
+    target[[0, 1, 2, 4, 5]] = draft  # all drafts are accepted
     for most in (0, 1, 2):
         given = {"max_spec_len": most, "validate": False}
         found = batched.verify_requests(target, draft, tokens, ends, **given)

@@ -23,7 +23,7 @@ COUNT = 20_000
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_output_law(name: str, dtype, padded: bool) -> None:
-    """Five tokens, and a hundred masked ones."""
+    """Five tokens, and one hundred masked tokens."""
     generator = torch.Generator().manual_seed(11)
     p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1] + 100 * [0.0]).to(dtype)
     q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0] + 100 * [0.0]).to(dtype)
@@ -58,9 +58,9 @@ def test_acceptance_of_one_draft() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_different_drafts_are_verified_as_by_the_plan(n: int) -> None:
-    """The same random numbers give the same tokens as `RecursiveRejection`, proved by enumeration.
+    """The same random numbers give the same tokens as `RecursiveRejection`, which is enumerated.
 
-    Both compare a number with the same chance, worked out differently: no number here is so near.
+    Both compare a number with the same probability, computed differently; no number here is close.
     """
     generator = torch.Generator().manual_seed(n)
     rng = np.random.default_rng(n)
@@ -109,15 +109,15 @@ def test_different_drafts_follow_what_is_left() -> None:
 
 def test_equal_drafts_and_too_few_tokens_are_refused() -> None:
     rows = torch.full((2, 4), 0.25)
-    with pytest.raises(otlp.errors.ZeroProbabilityError, match="row 1: token 3 is there twice"):
+    with pytest.raises(otlp.errors.ZeroProbabilityError, match="row 1: token 3 occurs twice"):
         batched.recursive_rejection_without_replacement(
             rows, rows, torch.tensor([[0, 1, -1, -1], [3, 0, 3, -1]])
         )
     q = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
-    with pytest.raises(otlp.errors.InvalidInputError, match="row 1 has 1 tokens"):
+    with pytest.raises(otlp.errors.InvalidInputError, match="row 1 must have at least n = 2"):
         batched.sample_without_replacement(q, 2)
     for n in (0, 4, 2.0, True):
-        with pytest.raises(otlp.errors.InvalidInputError, match="n is"):
+        with pytest.raises(otlp.errors.InvalidInputError, match="n must be"):
             batched.sample_without_replacement(q, n)
 
 
@@ -125,7 +125,7 @@ def test_equal_drafts_and_too_few_tokens_are_refused() -> None:
 
 
 def least_number(holds, count: int):
-    """Least multiple of 2^-53 at which a monotone condition on a number holds, for each row."""
+    """Return for each row the least multiple of 2^-53 at which a monotone condition holds."""
     low, high = torch.zeros(count, dtype=torch.int64), torch.full((count,), 2**53)
     while bool((low < high).any()):
         middle = (low + high) // 2
@@ -135,7 +135,7 @@ def least_number(holds, count: int):
 
 
 def law_of_different_drafts(p: list[float], q: list[float], n: int, padded: bool):
-    """The exact law, from where the output changes with each random number."""
+    """Return the exact law, from the thresholds of each random number."""
     tuples = np.array(list(permutations(np.flatnonzero(q), n)))
     rows = torch.tensor(tuples)
     if padded:
@@ -159,7 +159,7 @@ def law_of_different_drafts(p: list[float], q: list[float], n: int, padded: bool
             return (tokens(place, number) != drafted) | (number >= last)
 
         taken = least_number(rejects, count)
-        # the largest number there is rejects only by the rule of this test
+        # The largest number rejects only by the rule of this test.
         taken = torch.where(taken >= last, 1.0, taken).masked_fill(drafted < 0, 0.0)
         law.scatter_add_(0, drafted.clamp(min=0), chance * taken)
         chance = chance * (1.0 - taken)
@@ -191,7 +191,7 @@ LONG = [pytest.mark.slow, pytest.mark.long]
 def test_different_drafts_are_lossless(
     p: list[float], q: list[float], fewer: int, padded: bool
 ) -> None:
-    """Where every token of the draft is drafted but for so many."""
+    """All tokens of the support are drafted, or all but a few."""
     n = max(1, int(np.count_nonzero(q)) - fewer)
     law = law_of_different_drafts(p, q, n, padded)
     np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)

@@ -1,4 +1,4 @@
-"""otlp.batched.verify: the plan of the CPU solver, exactly lossless.
+"""otlp.batched.verify implements the plan of the CPU solver and is exactly lossless.
 
 The G-tests of this file and of test_batched_rules.py together raise a false alarm with
 probability at most 1e-6, for fixed seeds.
@@ -30,7 +30,7 @@ from tests.otlp.batched.conditionals import (  # noqa: E402
 from tests.otlp.batched.rows import DTYPES, RULES, spread  # noqa: E402
 
 G_TESTS = 80
-"""At least as many G-tests as there are in both files."""
+"""Upper bound of the number of G-tests in both files."""
 
 RATE = 1e-6 / G_TESTS
 
@@ -45,7 +45,7 @@ def random_instance(seed: int):
 
 
 def share_bins(p, q, n: int) -> bool:
-    """Whether two tokens share a bin: acceptance is lost then, but where ratios exceed n."""
+    """Return whether two tokens share a bin; acceptance is then lost unless ratios exceed n."""
     ratio = torch.tensor(p)[q > 0] / torch.tensor(q)[q > 0]  # without a warning
     bins = layout_for(n).bins(ratio, torch.ones_like(ratio))[ratio < n]
     return len(bins.unique()) < len(bins)
@@ -58,7 +58,7 @@ def share_bins(p, q, n: int) -> bool:
 def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
     """To 1e-12 in float64; given a draft of probability q, rounding costs about 1e-14 / q."""
     p, q, n = random_instance(seed)
-    assert not share_bins(p, q, n)  # or the plans differ
+    assert not share_bins(p, q, n)  # otherwise the plans differ
     tuples = torch.tensor(otlp.IID(q, n).enumerate_tuples().tokens)
     if len(tuples) > 40:
         tuples = tuples[np.random.default_rng(seed).choice(len(tuples), 40, replace=False)]
@@ -103,7 +103,7 @@ def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 def test_acceptance_on_the_built_in_capture(temperature: float) -> None:
-    """Against the optimum of every row: on average within 1e-8, everywhere within 1e-6."""
+    """Within 1e-8 of the optimum on average, and within 1e-6 on every row."""
     capture = otlp.captures.builtin()
     laws = [capture.distributions(row=row, temperature=temperature) for row in range(len(capture))]
     target, draft = (torch.tensor(np.array(part)) for part in zip(*laws, strict=True))
@@ -139,9 +139,9 @@ def synthetic_rows(batch: int, vocab_size: int, dtype, seed: int):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_realised_law_of_a_large_row(dtype, n: int) -> None:
-    """The law of the selected token, from the swaps that the sampler makes, is y.
+    """The law of the selected token, computed from the swaps of the sampler, is y.
 
-    Scores are not taken to be uniform: the mass on each cell is added up from all swaps.
+    Scores are not assumed to be uniform: the mass in each cell is summed over all swaps.
     """
     target, draft, _ = synthetic_rows(1, 20_000, dtype, seed=n)
     rows = prepare(target, draft, torch.zeros(1, n, dtype=torch.long), validate=False)
@@ -231,7 +231,7 @@ def test_outputs_stay_in_the_support(data) -> None:
 
 
 TRACED = [*((name, "aot_eager") for name in (*RULES, "recursive_rejection_without_replacement"))]
-# paths take a quarter of a minute where the graph goes through autograd, too
+# With autograd in the graph, compiling the paths takes 15 s.
 TRACED += [("verify_paths", "eager"), pytest.param("verify", "inductor", marks=pytest.mark.long)]
 
 
@@ -240,7 +240,7 @@ TRACED += [("verify_paths", "eager"), pytest.param("verify", "inductor", marks=p
 def test_compiled_without_graph_breaks(name: str, backend: str) -> None:
     target, draft, generator = synthetic_rows(5, 300, torch.float32, seed=8)
     drafts = batched.sample_without_replacement(draft, 3, generator)
-    if name == "verify_paths":  # three paths of a token
+    if name == "verify_paths":  # three paths of one token
         target, draft = target[:, None, None].repeat(1, 3, 2, 1), draft[:, None, None]
         draft, drafts = draft.repeat(1, 3, 1, 1), drafts[..., None]
     numbers = batched.uniforms(drafts, generator)

@@ -1,4 +1,4 @@
-"""The command line, called in this process."""
+"""Command-line calls within this process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from otlp_lab.commands import COMMANDS as EXPERIMENTS
 
 PRODUCT = [name for name in COMMANDS if name != "lab"]
 ALL = [*PRODUCT, *(f"lab {name}" for name in EXPERIMENTS)]
-"""Commands as they are written."""
+"""Names of all commands, as typed."""
 
 
 def command_of(words: str) -> click.Command:
-    """The command of one of `ALL`."""
+    """Return the command with a name of `ALL`."""
     found: click.Command = main
     for name in words.split():
         assert isinstance(found, click.Group)
@@ -25,19 +25,19 @@ def command_of(words: str) -> click.Command:
 
 
 def run(*words: object) -> Result:
-    """Run `otlp` with these words; errors that are none of click's get out."""
+    """Run `otlp` with arguments; errors other than those of click propagate."""
     return CliRunner(catch_exceptions=False).invoke(main, [str(word) for word in words])
 
 
 def done(*words: object, status: int = 0) -> str:
-    """What a command says that ends so."""
+    """Run a command, check its exit status, and return its output."""
     result = run(*words)
     assert result.exit_code == status, result.output
     return result.output
 
 
 def refused(*words: object) -> str:
-    """What a command says that refuses its words, on one line."""
+    """Run a command that refuses its arguments, and return its output on one line."""
     result = CliRunner().invoke(main, [str(word) for word in words])
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2, result.output

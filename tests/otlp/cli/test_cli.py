@@ -1,4 +1,4 @@
-"""The command line: what it prints, writes and exits with."""
+"""The command line: output, files and exit status."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_solve_prints_and_writes_the_certificate(tmp_path: Path) -> None:
 
 
 def test_check_agrees_on_the_built_in_capture() -> None:
-    said = done("check", "--rows", 2, "--top-k", 5, "--n", 3).splitlines()
-    assert said[-3].startswith("No disagreement on 2 rows")
-    assert "max-flow" in said[-2] and "naive" not in said[-2]
-    assert "naive" in said[-1] and "max-flow" not in said[-1]
+    printed = done("check", "--rows", 2, "--top-k", 5, "--n", 3).splitlines()
+    assert printed[-3].startswith("No disagreement on 2 rows")
+    assert "max-flow" in printed[-2] and "naive" not in printed[-2]
+    assert "naive" in printed[-1] and "max-flow" not in printed[-1]
 
 
 def test_check_exits_with_1_when_a_solver_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_mean_over_fewer_rows_is_marked(tmp_path: Path) -> None:
 
 
 def foreign(folder: Path, name: str) -> str:
-    """A capture whose makers chose the names."""
+    """Save a capture with unusual names and return its path."""
     path = folder / "capture.safetensors"
     captures.save(example(rows=2, vocab_size=8, seed=1, **dict.fromkeys(LABELS, name)), path)
     return str(path)
@@ -140,7 +140,7 @@ def test_errors_do_not_steer_the_terminal_either() -> None:
 def test_check_spreads_its_rows_and_says_how() -> None:
     capture = captures.builtin()
     output = done("check", "--rows", 2, "--solvers", "martingale")
-    words = f"2 of {len(capture)} rows, one drawn from each of 2 equal stretches (seed 0)"
+    words = f"2 of {len(capture)} rows, one from each of 2 equal parts (seed 0)"
     assert words in " ".join(output.split())
     best = [
         otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
@@ -150,7 +150,7 @@ def test_check_spreads_its_rows_and_says_how() -> None:
 
 
 def test_check_compares_within_what_is_certified() -> None:
-    """`orderings` certifies 1e-6, which once failed the check of 1e-7."""
+    """`orderings` certifies 1e-6, which once failed the check at 1e-7."""
     words = ("check", "--rows", 3, "--top-k", 1000, "--n", 4, "--tolerance", 1e-9)
     done(*words, "--solvers", "martingale,orderings")
 
@@ -165,7 +165,7 @@ def test_check_compares_within_what_is_certified() -> None:
 def test_an_interruption_ends_with_status_130(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the work starts, whatever it is."""
+    """The interruption comes at the start of the work of each command."""
     monkeypatch.chdir(tmp_path)
 
     def interrupted(*args: object, **options: object) -> None:
@@ -190,7 +190,7 @@ def test_an_interruption_ends_with_status_130(
     ],
 )  # fmt: skip
 def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
-    # shells start what runs in the background with Ctrl-C ignored
+    # Shells start background processes with Ctrl-C ignored.
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from otlp.cli import main; print('begun', flush=True); main()"
@@ -203,8 +203,8 @@ def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
         try:
             process.communicate(timeout=after)
         except subprocess.TimeoutExpired:
-            # one second is the promise, but a kernel that is being compiled is finished first;
-            # a Ctrl-C that falls into a finaliser or a callback is lost: it is pressed again
+            # One second is promised, but the compilation of a kernel finishes first.
+            # A Ctrl-C during a finaliser or callback is lost, so send it again.
             for _ in range(3):
                 process.send_signal(signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
@@ -218,7 +218,7 @@ def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_cold_kernels_are_in_no_figure(tmp_path: Path) -> None:
-    """With an empty cache the times and acceptances are those of a warm one."""
+    """With an empty cache, times and acceptances are the same as with a warm cache."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     found = []
     for name in ("cold", "warm"):
@@ -229,12 +229,12 @@ def test_cold_kernels_are_in_no_figure(tmp_path: Path) -> None:
         ]  # fmt: skip
         result = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert result.returncode == 0
-        assert name == "warm" or "otlp is loading its kernels" in result.stderr
+        assert name == "warm" or "otlp is loading its compiled kernels" in result.stderr
         found.append(json.loads(path.read_text())["cells"])
     for cold, warm in zip(*found, strict=True):
         assert not cold["partial"]
         assert cold["acceptance"] == pytest.approx(warm["acceptance"], abs=1e-12)
-        if cold["solver"] != "max-flow":  # a second is far more than these take, compiled
+        if cold["solver"] != "max-flow":  # Compiled, these take far less than a second.
             assert all(s["seconds"]["total"] < 1.0 for s in cold["solves"])
 
 

@@ -1,4 +1,4 @@
-"""``otlp audit``: exit status, reports, and what cannot be loaded."""
+"""``otlp audit``: exit status, reports, and rules that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 import otlp
 from otlp.auditing.report import Verdict
-from otlp.cli.ending import AnswerIsNo
-from otlp.cli.judging import tell
+from otlp.cli.exit_status import CheckFailed
+from otlp.cli.judging import print_report
 from otlp.data import captures
 from otlp.solvers import make_solver
 from tests.example_captures import example
@@ -47,7 +47,7 @@ def test_a_right_rule() -> None:
     assert output.startswith("LOSSLESS")
     p, q = np.random.default_rng(0).dirichlet(np.ones(4), size=2)
     best = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 3)))
-    assert f"Optimal acceptance for IID(V=4, n=3): {best:.6g}." in output
+    assert f"Optimal acceptance for IID(vocabulary 4, n=3): {best:.6g}." in output
 
 
 def test_a_wrong_rule(tmp_path: Path) -> None:
@@ -89,23 +89,23 @@ def test_an_acceptance_above_the_optimum_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def first(d, p, q, rng):\n    return int(d[0])\n")
     output = done(f"{path}:first", "--samples", 2000, status=1)
-    assert "only a lossy rule, or one with other drafts, can" in output
+    assert "the rule is lossy or uses other drafts" in output
 
 
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("", "is a file without a function: write"),
-        (":short", "rule is short(d, p): it is called as rule(draft_tokens, p, q, rng)"),
+        ("", "must name a function of the file: write"),
+        (":short", "rule is short(d, p): it must accept (draft_tokens, p, q, rng)"),
         (":nothing", "write it as FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION"),
     ],
 )
 def test_what_is_no_rule_is_said_whole(tmp_path: Path, function: str, words: str) -> None:
     path = tmp_path / f"{'long' * 20}.py"
     path.write_text("def verify(d, p, q, rng):\n    return 0\n\ndef short(d, p):\n    return 0\n")
-    said = refused(f"{path}{function}")
-    assert words in said
-    assert function or f"{path}:verify or {path}:short" in said
+    printed = refused(f"{path}{function}")
+    assert words in printed
+    assert function or f"{path}:verify or {path}:short" in printed
 
 
 def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
     done("martingale", "--n", 2, "--samples", 2000, "--json", path)
     report = json.loads(path.read_text())["report"]
     assert report["sample_test"]["samples"] == 2000
-    assert report["sample_error"] is None  # not known: it was sampled
+    assert report["sample_error"] is None  # unknown, because it was sampled
     assert "output" not in report
 
 
@@ -122,7 +122,7 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
     [
         (["nofile.py:rule"], "cannot load"),
         ([f"{RULES}:nothing"], "no attribute 'nothing'"),
-        ([f"{RULES}:np", "--n", "2"], "is a module"),
+        ([f"{RULES}:np", "--n", "2"], "must be a function, got module"),
         ([f"{RULES}:leviathan", "--vocab-size", "5", "--row", "1"], "--vocab-size"),
         ([f"{RULES}:leviathan", "--temperature", "0.5"], "add --row"),
         ([f"{RULES}:leviathan", "--vocab-size", "5", "--top-p", "0.5"], "add --row"),
@@ -130,8 +130,8 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
         ([f"{RULES}:leviathan", "--samples", "10"], "--samples"),
         ([f"{RULES}:leviathan", "--false-alarm-rate", "1"], "--false-alarm-rate"),
         ([f"{RULES}:leviathan", "--time-limit", "0"], "--time-limit"),
-        ([f"{RULES}:leviathan", "--json", "/proc/here/report.json"], "cannot be written"),
-        ([f"{HOSTILE}:loops", "--json", "/"], "no ordinary file"),
+        ([f"{RULES}:leviathan", "--json", "/proc/here/report.json"], "cannot write"),
+        ([f"{HOSTILE}:loops", "--json", "/"], "must be a regular file"),
         ([f"{RULES}:leviathan", "--row", "99999"], "out of range"),
         (["nothing"], "no solver is named"),
         ([":"], "cannot load"),
@@ -151,17 +151,17 @@ def test_a_file_with_the_name_of_a_module_and_with_classes(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("ends", "ended its process with status 0"),
-        ("crashes", "ended by signal 15"),
+        ("ends", "the process exited with status 0"),
+        ("crashes", "the process was killed by signal 15"),
         ("loops", "the time limit of 0.5 s"),
         ("loops_without_alarm", "the time limit of 0.5 s"),
     ],
 )
 def test_a_rule_that_cannot_be_judged(function: str, words: str) -> None:
     began = time.monotonic()
-    said = refused(f"{HOSTILE}:{function}", "--time-limit", 0.5)
+    printed = refused(f"{HOSTILE}:{function}", "--time-limit", 0.5)
     assert time.monotonic() - began < 10.0
-    assert "not judged" in said and words in said
+    assert "not judged" in printed and words in printed
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,15 @@ def test_a_rule_that_raises_fails_and_what_it_says_is_shown(function: str, words
 
 @pytest.mark.parametrize("sampler", ["failing", "leaving"])
 def test_a_sampler_that_fails(sampler: str) -> None:
-    said = refused(f"{RULES}:leviathan", "--drafts", f"{HOSTILE}:{sampler}")
-    assert "the sampler of the drafts raises" in said
+    printed = refused(f"{RULES}:leviathan", "--drafts", f"{HOSTILE}:{sampler}")
+    assert "the draft sampler raises" in printed
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("import sys; sys.exit(0)", "SystemExit: 0"),
-        ("import os; os._exit(0)", "ended its process with status 0"),
+        ("import os; os._exit(0)", "the process exited with status 0"),
         ("raise RuntimeError('[/bold]')", "RuntimeError: [/bold]"),
         ("def rule(:", "SyntaxError"),
         ("1 / 0", "ZeroDivisionError"),
@@ -197,8 +197,8 @@ def test_a_file_that_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_audit_leaves_no_process(tmp_path: Path, how: signal.Signals) -> None:
-    """Ctrl-C ends what the rule started, too; a kill of the command at least the rule."""
-    # shells start what runs in the background with Ctrl-C ignored
+    """Ctrl-C also ends processes started by the rule; a kill of the command at least the rule."""
+    # Shells start background processes with Ctrl-C ignored.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from otlp.cli import main; main(sys.argv[1:])"
@@ -232,7 +232,7 @@ def wait_for(path: Path) -> int:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within five seconds."""
+    """Return whether a process ends within five seconds."""
     end = time.monotonic() + 5.0
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.05)
@@ -242,7 +242,7 @@ def gone(pid: int) -> bool:
 def test_the_first_line_and_the_status_are_of_one_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A right verifier with drafts that differ: what is wrong is the headline."""
+    """A correct verifier with other drafts: the first line states the error."""
 
     class Drafts:
         passed, verdict = False, Verdict.DRAFTS_DIFFER
@@ -251,8 +251,8 @@ def test_the_first_line_and_the_status_are_of_one_verdict(
             return "Its drafts do NOT follow its q."
 
     report = otlp.audit(make_solver("naive"), [0.5, 0.5], otlp.IID([0.9, 0.1], 1))
-    with pytest.raises(AnswerIsNo):
-        tell(report, {}, tmp_path / "found.json", checked=[Drafts()])
+    with pytest.raises(CheckFailed):
+        print_report(report, {}, tmp_path / "found.json", checked=[Drafts()])
     assert capsys.readouterr().out.startswith("DRAFTS_DIFFER: Its drafts do NOT follow its q.")
     written = json.loads((tmp_path / "found.json").read_text())
     assert (written["verdict"], written["passed"]) == ("DRAFTS_DIFFER", False)

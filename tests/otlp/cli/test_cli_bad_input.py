@@ -1,4 +1,4 @@
-"""Whatever is given to a command, it answers in one line and never with a traceback."""
+"""Every command answers invalid input with one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ WORDS = {
     ),
     "lab decode": ("/nowhere", ".", "--tokens 0", "--seed x", "--json .", "--figure x"),
 }  # fmt: skip
-"""Words that a command must refuse, or do, in words of its own."""
+"""Arguments that a command must accept, or refuse with its own message."""
 
 NEEDS_MODELS = {"decode", "cascade", "capture"}
 
 
 def answered(*words: object) -> Result:
-    """What comes of words that a command may refuse, or do, but in words of its own."""
+    """Run a command that may refuse its arguments; check for a message of the command."""
     result = CliRunner().invoke(main, [str(word) for word in words])
     assert isinstance(result.exception, SystemExit | None), result.exception
     assert result.exit_code in (0, 1, 2)
@@ -185,7 +185,7 @@ def test_what_is_no_list_of_prompts_is_refused(
 
 
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-"""Where `str.splitlines` ends a line, and no file of prompts does."""
+"""Characters that end a line for `str.splitlines` but not in prompt files."""
 
 CHAT = {"role": "user", "content": "x"}
 
@@ -215,7 +215,7 @@ def test_problems_of_humaneval_are_prompts_by_name(monkeypatch: pytest.MonkeyPat
     assert some == read_prompts("humaneval", 5)[2:]
     assert all(isinstance(one, str) and "def " in one for one in some)
     for odd in ("humaneval:4-2", "humaneval:0-164"):
-        with pytest.raises(InvalidInputError, match="numbered 0 to 163"):
+        with pytest.raises(InvalidInputError, match="must be in 0 to 163, got"):
             read_prompts(odd, None)
 
 
@@ -250,13 +250,16 @@ def test_prompts_that_a_model_cannot_take_are_named(
     monkeypatch.chdir(tmp_path)
     path = Path("prompts.jsonl")
     for second, words in (
-        (" ".join(["def"] * 600), "tokens and the context of trained:target is 512: shorten"),
-        ({"messages": [CHAT]}, "trained:target has no chat template: give the prompt as text"),
-        ("", "the prompt is empty: give at least one token"),
+        (
+            " ".join(["def"] * 600),
+            "shorter than the context of trained:target, 512 tokens, got 600: shorten",
+        ),
+        ({"messages": [CHAT]}, "trained:target has no chat template: pass the prompt as text"),
+        ("", "the prompt is empty: pass at least one token"),
     ):
         path.write_text(f'"fine"\n{json.dumps(second)}\n')
-        said = refused(*command.split(), "--prompts", path, "--device", "cpu")
-        assert "prompt 2" in said and words in said, said
+        printed = refused(*command.split(), "--prompts", path, "--device", "cpu")
+        assert "prompt 2" in printed and words in printed, printed
     assert list(tmp_path.iterdir()) == [tmp_path / path]
 
 
@@ -272,8 +275,8 @@ def test_an_engine_that_is_missing_is_said_before_any_work(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "graph_tool.flow", None)
-    said = refused(*command.split(), "/nowhere", "--engine", "graph-tool")
-    assert "apt install python3-graph-tool" in said and "conda-forge" in said
+    printed = refused(*command.split(), "/nowhere", "--engine", "graph-tool")
+    assert "apt install python3-graph-tool" in printed and "conda-forge" in printed
 
 
 def test_every_command_is_swept() -> None:
@@ -284,10 +287,10 @@ def test_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("kept")
     for bad in (tmp_path, file / "below", tmp_path / ("x" * 300), tmp_path / "a\0b"):
-        # the option, not the capture, is what is wrong
+        # The error must name the option, not the capture.
         assert "--json" in refused("bench", "/nowhere", "--json", bad)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    # a folder that can be made is made when there is something to write
+    # A missing folder is created when the file is written.
     path = tmp_path / "new" / "folder" / "a.json"
     assert answered("solve", "--top-k", 4, "--json", path).exit_code == 0
     assert json.loads(path.read_text())["status"] == "SOLVED"
@@ -298,9 +301,9 @@ REFUSED = {
     "solve --solver max-flow -o time_limits=1 --top-k 4": ("time_limit",),
     "solve --solver max-flow --engine gurobi": ("'ortools', 'graph-tool'",),
     "solve --solver martingale --engine ortools": ("martingale has no option 'engine'",),
-    "solve --solver max-flow -o engine=ortools --engine ortools": ("given twice",),
-    "check --solvers naive --engine ortools": ("max-flow and slackness do",),
-    "bench --solvers naive --engine ortools": ("max-flow and slackness do",),
+    "solve --solver max-flow -o engine=ortools --engine ortools": ("option must be given once",),
+    "check --solvers naive --engine ortools": ("(max-flow and slackness do)",),
+    "bench --solvers naive --engine ortools": ("(max-flow and slackness do)",),
     "solve missing.safetensors": ("missing.safetensors",),
     "solve --row 100000": ("100000",),
     "solve --n 0": ("0 is not in the range",),
@@ -317,10 +320,10 @@ REFUSED = {
     "decode --prompts bad.jsonl": ("prompt",),
     "decode --prompts absent": ("cannot read",),
     "decode --algorithms block --paths 2": ("one i.i.d. path",),
-    "decode --temperature -1": ("temperature is -1",),
+    "decode --temperature -1": ("temperature must be a finite number >= 0, got -1",),
     "solv": ("solve",),
 }
-"""What a command says of words that it refuses: names, limits, and its own options."""
+"""Messages for refused arguments: names, limits, and options of the command."""
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -331,5 +334,5 @@ def test_refusals_say_what_is_wrong(
         pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text('{"text": "def"}\n')
-    said = refused(*words.split())
-    assert all(part in said for part in REFUSED[words]), said
+    printed = refused(*words.split())
+    assert all(part in printed for part in REFUSED[words]), printed

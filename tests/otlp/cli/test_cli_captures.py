@@ -1,4 +1,4 @@
-"""Every command takes a capture of whole rows, or of the likeliest tokens."""
+"""Every command accepts captures of whole rows and of the most likely tokens."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_capture_of_any_form_is_taken(command: str, name: str, folder: Path) -
 
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep"])
 def test_what_a_cut_capture_leaves_open_is_said(command: str, folder: Path) -> None:
-    said = " ".join(done(*words_of(command, folder / "top.safetensors")).split())
-    assert "keeps the 30 likeliest tokens" in said and "higher by at most" in said
-    assert "likeliest" not in done(*words_of(command, folder / "one.safetensors"))
+    printed = " ".join(done(*words_of(command, folder / "top.safetensors")).split())
+    assert "stores the 30 most likely tokens" in printed and "higher by at most" in printed
+    assert "most likely" not in done(*words_of(command, folder / "one.safetensors"))
 
 
 def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["solve", "bench", "compare", "sweep"])
 def test_more_tokens_than_were_kept_are_refused(command: str, folder: Path) -> None:
-    said = refused(*words_of(command, folder / "top.safetensors"), "--top-k", 31)
-    assert "--top-k is 31: this capture kept the 30 likeliest" in said
+    printed = refused(*words_of(command, folder / "top.safetensors"), "--top-k", 31)
+    assert "--top-k must be at most 30, the number of tokens per row in this capture" in printed
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,8 @@ def test_what_a_capture_cannot_be_is_said_before_models_are_loaded(tmp_path: Pat
     there = tmp_path / "there.safetensors"
     there.write_bytes(b"mine")
     none = "--target /nowhere", "--device tpu9"
-    assert "is there already" in refused("capture", there, *" ".join(none).split())
+    assert "already exists" in refused("capture", there, *" ".join(none).split())
     new = tmp_path / "new.safetensors"
-    assert "is no network" in refused("capture", new, "--draft", "lookup", *none[0].split())
+    assert "--draft must be a network, got lookup" in refused(
+        "capture", new, "--draft", "lookup", *none[0].split()
+    )

@@ -1,4 +1,4 @@
-"""With which status a command ends, whatever ends it."""
+"""Exit status of a command for every kind of ending."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import click
 import pytest
 
-from otlp.cli.ending import AnswerIsNo, status_of
+from otlp.cli.exit_status import CheckFailed, status_of
 from otlp.cli.output import console, fail
 from otlp.errors import CaptureError
 from tests.processes import alive
 
 
 def aborted(by: type[BaseException]) -> click.Abort:
-    """What click makes of an interruption, and of an end of input."""
+    """Return the exception that click raises for an interruption or end of input."""
     error = click.Abort()
     error.__cause__ = by()
     return error
@@ -28,7 +28,7 @@ def aborted(by: type[BaseException]) -> click.Abort:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (AnswerIsNo(), 1), (CaptureError("it is cut"), 2), (click.UsageError("no"), 2),
+        (CheckFailed(), 1), (CaptureError("it is cut"), 2), (click.UsageError("no"), 2),
         (click.FileError("f"), 2), (SystemExit(1), 2), (SystemExit("words"), 2), (SystemExit(0), 0),
         (MemoryError(), 2), (OSError(28, "no room"), 2), (EOFError(), 70), (KeyError(1), 70),
         (pickle.UnpicklingError("data was truncated"), 70), (aborted(EOFError), 70),
@@ -44,9 +44,9 @@ def test_one_is_the_status_of_an_answer_alone(
     before = sys.unraisablehook
     assert status_of(run) == status
     sys.unraisablehook = before
-    said = capsys.readouterr().err
-    assert (status in (0, 1, 141)) == (not said)
-    assert ("fault of otlp" in said) == (status == 70)
+    printed = capsys.readouterr().err
+    assert (status in (0, 1, 141)) == (not printed)
+    assert ("internal error of otlp" in printed) == (status == 70)
 
 
 def test_failing_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +91,7 @@ def test_a_closed_standard_output_is_no_success(closed: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 def test_what_foreign_code_started_ends_with_it_in_any_session(tmp_path: Path) -> None:
-    """A grandchild of a command, and a fork of a function, each in a session of its own."""
+    """A grandchild of a command and a fork of a function, each in a separate session."""
     (tmp_path / "mine.py").write_text(
         "import os, subprocess, time\n"
         "def rule(draft_tokens, p, q, rng):\n"
@@ -107,6 +107,6 @@ def test_what_foreign_code_started_ends_with_it_in_any_session(tmp_path: Path) -
     )
     words = [sys.executable, "-m", "otlp", "audit", "mine.py:rule"]
     found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert found.returncode == 2 and "ended its process with status 3" in found.stderr
+    assert found.returncode == 2 and "the process exited with status 3" in found.stderr
     for name in ("one", "other"):
         assert not alive(int((tmp_path / name).read_text()))

@@ -1,4 +1,4 @@
-"""What `--json` writes is what docs/schemas/otlp.json says, for every command."""
+"""The `--json` output of every command matches docs/schemas/otlp.json."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ WORDS = {
     "cascade": "--limit 2 --cascades opt,token-v3 --threshold 0.3 --length 2 --device cpu",
     "capture": "{}/mine.safetensors --limit 1 --tokens 2 --device cpu",
     "info": "",
-    "report": "--rows 2 --output {}/page.html",
+    "report": "--rows 2 --jobs 1 --output {}/page.html",
 }
-"""What each command is asked."""
+"""Arguments of each command."""
 
 NEEDS_MODELS = {"decode", "cascade", "capture"}
 
 
 def written(command: str, words: str, folder: Path) -> dict[str, Any]:
-    """What a command writes, checked against its own part of the schema."""
+    """Return the JSON output of a command, checked against its part of the schema."""
     path = folder / "written.json"
     arguments = [command, *words.format(folder).split(), "--json", str(path)]
     result = CliRunner(catch_exceptions=False).invoke(main, arguments)
@@ -52,7 +52,7 @@ def written(command: str, words: str, folder: Path) -> dict[str, Any]:
 
 
 def test_the_schema_is_one_and_has_every_command() -> None:
-    """But for the laboratory's, whose files have no form that is kept."""
+    """Except laboratory commands, whose format is not guaranteed."""
     Draft202012Validator.check_schema(SCHEMA)
     assert [entry["$ref"].rpartition("/")[2] for entry in SCHEMA["oneOf"]] == PRODUCT
     assert list(WORDS) == PRODUCT
@@ -77,11 +77,11 @@ def test_a_command_writes_what_the_schema_says(command: str, tmp_path: Path) -> 
         pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
     found = written(command, WORDS[command], tmp_path)
     assert (found["command"], found["format"], found["otlp"]) == (command, 1, otlp.__version__)
-    Draft202012Validator(SCHEMA).validate(found)  # and no two commands' files look the same
+    Draft202012Validator(SCHEMA).validate(found)  # each file matches only one part
 
 
 def test_a_solve_can_be_made_again_from_what_it_writes(tmp_path: Path) -> None:
-    """Row, n, temperature and cuts are there, and H* proves the bound."""
+    """The file has row, n, temperature and truncation, and H* proves the bound."""
     found = written("solve", "--row 3 --n 3 --temperature 0.7 --top-k 20", tmp_path)
     p, q = captures.builtin().distributions(
         found["row"], found["temperature"], top_k=found["top_k"]

@@ -1,4 +1,4 @@
-"""An option has one name, one meaning and one type, whatever the command."""
+"""Each option has the same name, meaning and type in all commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 SAYS_WHAT = {"--json", "--figure", "--rules", "--engine"}
-"""Options whose help says what is written, that a file is read or whose code runs: this differs."""
+"""Options whose help differs: the written file, a file that is read, or code that is run."""
 
 
 def options(name: str) -> list[click.Option]:
@@ -36,7 +36,7 @@ def by_name() -> dict[str, list[click.Option]]:
 
 
 def kind(option: click.Option) -> dict[str, Any]:
-    """The type of an option, or of the parts of a list."""
+    """Return the type of an option, or of the items of a list."""
     part = option.type.part if isinstance(option.type, ListOf) else option.type
     found: dict[str, Any] = {**part.to_info_dict()}
     if isinstance(part, OutputFile):
@@ -49,8 +49,8 @@ LEAST: dict[str, dict[str, Any]] = {
     "--rules": {"param_type": "Solver", "name": "solver"},
     "--engine": {"choices": ["ortools", "graph-tool"]},
 }
-"""What of an option is the command's own: made-up logits need more tokens, `compare` takes rules of
-a file beside the names of solvers, and an engine finds flows or, for `audit`, verifies."""
+"""Allowed differences between commands: synthetic logits need more tokens, `compare` accepts own
+rules and names of solvers, and an engine computes flows or, for `audit`, verifies."""
 
 
 @pytest.mark.parametrize("name", by_name())
@@ -60,6 +60,13 @@ def test_an_option_means_the_same_everywhere(name: str) -> None:
     for other in others:
         assert {**kind(other), **LEAST.get(name, {})} == {**kind(first), **LEAST.get(name, {})}
         assert name in SAYS_WHAT or other.help == first.help
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_shows_every_option(name: str) -> None:
+    output = CliRunner().invoke(main, [*name.split(), "--help"]).output
+    flags = ["-h, --help", *(option.opts[0] for option in options(name))]
+    assert all(f"\n  {flag}" in output for flag in flags)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -102,7 +109,7 @@ def test_pages_name_options_that_there_are(page: Path) -> None:
 
 def test_nothing_is_kept_of_top_k_zero_and_top_p_one() -> None:
     words = ["--solver", "martingale", "--row", "2"]
-    # the column is as wide as the longest time
+    # The width of the column is that of the longest time.
     plain, asked = (
         [
             line.rstrip()

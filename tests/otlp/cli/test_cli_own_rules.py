@@ -1,4 +1,4 @@
-"""``otlp compare`` with rules of a file: audited first, marked, and harmless if they fail."""
+"""``otlp compare`` with own rules: audited first, marked, and harmless if they fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 import otlp
 from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
-from otlp.cli import acceptances, own_rules
+from otlp.cli import own_rules
 from otlp.cli.capture_file import CaptureFile
 from otlp.cli.rows import ChosenRows
 from otlp.parallel.rows import CaptureRows
@@ -29,11 +29,7 @@ FILES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def rough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn until half of the interval is below .02."""
-    for module in (own_rules, acceptances):
-        monkeypatch.setattr(module, "PRECISION", 0.02)
+pytestmark = pytest.mark.usefixtures("rough_means", "few_repetitions")
 
 
 def compare(tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30") -> str:
@@ -60,12 +56,12 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     output = compare(tmp_path, "eagle_style", "overwriting", "unfollowed")
     assert "printed by a rule" not in output
     assert "!: the rule changes the target's distribution" in output
-    assert "NOT LOSSLESS on 5 made-up tokens (NOT_LOSSLESS): total variation" in output
-    assert "no proof that it is lossless, it was sampled: it uses rng.normal" in output
+    assert "NOT LOSSLESS on 5 synthetic tokens (NOT_LOSSLESS): total variation" in output
+    assert "not proved lossless, only sampled: it uses rng.normal" in output
     right, wrong, unfollowed = (
         records(tmp_path, name) for name in ("eagle_style", "overwriting", "unfollowed")
     )
-    assert {record["reason"] for record in right} == {"LOSSLESS on 5 made-up tokens"}
+    assert {record["reason"] for record in right} == {"LOSSLESS on 5 synthetic tokens"}
     assert {record["acceptance"] for record in wrong} == {1.0}
     assert {record["guarantee"] for record in (*right, *wrong, *unfollowed)} == {""}
     for record in (*right, *unfollowed):
@@ -85,13 +81,13 @@ def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(tmp_pa
     rules = ",".join(f"{tmp_path / 'mine.py'}:{name}" for name in ("first", "right"))
     words = "compare --rows 2 --n 2 --schemes iid --top-k 5 --lossy --rules naive,"
     output = done(*f"{words}{rules} --json {tmp_path / 'found.json'}".split())
-    assert "your own, not lossless" in output
+    assert "your own, lossy" in output
     found = json.loads((tmp_path / "found.json").read_text())
     Draft202012Validator(SCHEMA).validate(found)
     losses = found["own_losses"]
     assert len(losses) == 3 and all(one["rule"].endswith("first") for one in losses)
     made_up, *rows = losses
-    p, q = np.random.default_rng(0).dirichlet(np.ones(own_rules.tiny(2)), size=2)
+    p, q = np.random.default_rng(0).dirichlet(np.ones(own_rules.audit_size(2)), size=2)
     lost = 0.5 * np.abs(p - q).sum()
     best = otlp.solve(otlp.Problem(p, otlp.IID(q, 2))).acceptance
     assert np.allclose(made_up["total_variation_interval"], lost, atol=1e-9)
@@ -137,22 +133,22 @@ def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
 def test_a_rule_is_audited_under_each_scheme(tmp_path: Path) -> None:
     compare(tmp_path, "eagle_style", schemes="iid,without-replacement", limit="inf")
     found = {record["scheme"]: record["reason"] for record in records(tmp_path, "eagle_style")}
-    assert found["iid"] == "LOSSLESS on 5 made-up tokens"
+    assert found["iid"] == "LOSSLESS on 5 synthetic tokens"
     assert found["without-replacement"].startswith("NOT LOSSLESS")
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "printed"),
     [
         ("loops", "the time limit of 3 s was reached"),
-        ("ends", "it ended its process with status 0"),
+        ("ends", "the process exited with status 0"),
         ("loud", "RULE_FAILED"),
         ("missing", "no attribute 'missing'"),
     ],
 )
-def test_a_rule_that_fails_does_no_harm(rule: str, said: str, tmp_path: Path) -> None:
+def test_a_rule_that_fails_does_no_harm(rule: str, printed: str, tmp_path: Path) -> None:
     output = compare(tmp_path, rule, limit="1" if rule == "loops" else "30")
-    assert said in " ".join(output.split())
+    assert printed in " ".join(output.split())
     assert all(record["acceptance"] for record in records(tmp_path, "naive"))
 
 
@@ -176,12 +172,12 @@ def test_tables_for_a_paper_have_the_numbers_of_the_json(command: str, tmp_path:
         if line["rule"] == "k-seq":
             low, high = float(line["below_low"]), float(line["below_high"])
             assert low <= float(line["below_optimum"]) <= high
-            assert high - low < float(line["high"]) - float(line["low"])  # they are paired
+            assert high - low < float(line["high"]) - float(line["low"])  # paired differences
     if command == "compare":
         found = [one for one in json.loads(files[1].read_text())["results"] if one["n"] == 2]
         mean = np.mean([one["acceptance"] for one in found if one["rule"] == "k-seq"])
-        (said,) = (one for one in lines if (one["rule"], one["n"]) == ("k-seq", "2"))
-        assert float(said["acceptance"]) == pytest.approx(mean)
+        (printed,) = (one for one in lines if (one["rule"], one["n"]) == ("k-seq", "2"))
+        assert float(printed["acceptance"]) == pytest.approx(mean)
     done(*words[:-1], "k-seq", "--table", files[2])
     assert r"iid & k-seq & 2 & 1.0 & 20 & $0." in files[2].read_text()
 
@@ -194,12 +190,12 @@ def test_bench_times_a_call(tmp_path: Path) -> None:
     names = f"{AUDITING / 'rules.py'}:eagle_style,{AUDITING / 'hostile.py'}:ends"
     words = f"bench --rows 1 --n 2 --top-k 20 --solvers martingale,hub --rules {names}".split()
     files = "--json", tmp_path / "found.json", "--table", tmp_path / "times.csv"
-    assert "Rules of yours" in done(*words, *files)
+    assert "Your own rules" in done(*words, *files)
     right, wrong = json.loads((tmp_path / "found.json").read_text())["rules"]
-    assert right["reason"] == "LOSSLESS on 5 made-up tokens"
+    assert right["reason"] == "LOSSLESS on 5 synthetic tokens"
     assert 0.0 < right["seconds"] < 1.0 and 0.0 < right["acceptance"] < 1.0
     assert wrong["seconds"] is None and wrong["reason"]
     lines = list(csv.DictReader((tmp_path / "times.csv").open()))
     assert [line["solver"] for line in lines] == ["martingale", "hub"]
     assert float(lines[0]["plan_ms"]) > 0.0 and lines[1]["plan_ms"] == ""
-    assert "no rule of a file" in refused("bench", "--rules", "naive")
+    assert "a rule must be FILE.py:FUNCTION, got 'naive'" in refused("bench", "--rules", "naive")

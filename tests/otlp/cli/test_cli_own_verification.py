@@ -1,4 +1,4 @@
-"""``otlp decode`` with rules of a file: audited first, then verified with as their names say."""
+"""``otlp decode`` with own rules: audited first, then used for verification."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def rules(tmp_path: Path) -> Path:
 
 
 def test_a_rule_of_a_file_gives_what_the_one_that_it_copies_gives(rules: Path) -> None:
-    from otlp.cli.own_verification import with_own_rules
+    from otlp.cli.own_verification import load_own_rules
 
     name = f"{rules}:block"
-    own = with_own_rules([name, "block"])[name]
+    own = load_own_rules([name, "block"])[name]
     draft, target = random_pair(4, 4, np.random.default_rng(3))
     rng, accepted = np.random.default_rng(4), []
     for rule in (own, Block()):
@@ -71,13 +71,13 @@ def test_a_rule_of_a_file_gives_what_the_one_that_it_copies_gives(rules: Path) -
 def test_what_does_not_follow_the_target_is_refused_by_name(rules: Path) -> None:
     pytest.importorskip("transformers")
     words = "decode --target /nowhere --paths 1 --length 2 --algorithms".split()
-    said = refused(*words, f"{rules}:greedy")
-    assert "NOT_LOSSLESS, so it would change the text" in said
-    assert "--length 2" in said
+    printed = refused(*words, f"{rules}:greedy")
+    assert "NOT_LOSSLESS, so the rule would change the text" in printed
+    assert "--length 2" in printed
     assert "do not follow the target" in refused(
         *"decode --limit 8 --tokens 24 --paths 1 --length 2 --algorithms".split(), f"{rules}:large"
     )
-    assert "there is no file" in refused(*words, "absent.py:rule")
+    assert "file absent.py does not exist" in refused(*words, "absent.py:rule")
     assert "cannot load" in refused(*words, f"{rules}:absent")
 
 
@@ -88,7 +88,7 @@ def test_a_rule_of_a_file_decodes(rules: Path, tmp_path: Path) -> None:
     output = done(*words, f"block,{rules}:block", "--json", found, "--table", tmp_path / "a.tex")
     assert "mine.py:block" in output and "rounds follow the target" in output
     assert (tmp_path / "a.tex").read_text().count("mine.py:block & 1 & 2 & $1$") == 1
-    said = json.loads(found.read_text())["measurements"]
-    assert [one["algorithm"].rpartition(":")[2] for one in said] == [
+    printed = json.loads(found.read_text())["measurements"]
+    assert [one["algorithm"].rpartition(":")[2] for one in printed] == [
         "autoregressive", "block", "block",
     ]  # fmt: skip

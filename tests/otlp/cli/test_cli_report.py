@@ -1,4 +1,4 @@
-"""``otlp report``: numbers are those of the commands, pages are whole, bad input is named."""
+"""``otlp report``: numbers equal those of the commands, pages are valid, errors are named."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ from tests.otlp.cli.command import done, refused
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install -e .[plot]")
 
+ALONE = ("--jobs", 1)
+"""Starting workers would take longer than these few rows; one test uses workers."""
+
 VOID = {"meta", "br"}
 ODD = "<script>alert(1)</script> $x^2$ {0} \x1b[31m & 'quoted\" \u202e"
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it: tags in balance, ids that are single, what is asked for."""
+    """Parser of a page: balanced tags, unique ids, and requested resources."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -70,7 +73,7 @@ def read(path: Path) -> Page:
     assert len(set(found.ids)) == len(found.ids)
     assert all(link.startswith("#") and link[1:] in found.ids for link in found.links)
     assert found.headings[0] == "h1" and found.headings.count("h1") == 1
-    assert found.headings.count("h2") in (6, 6 + 2)  # of two pairs each answer has its head
+    assert found.headings.count("h2") in (6, 6 + 2)  # With two pairs each answer has a heading.
     return found
 
 
@@ -81,7 +84,7 @@ def arrays(tmp_path: Path) -> Path:
 
 
 def without_times(found: Any) -> Any:
-    """What two runs of a command have in common."""
+    """Return the part of the output that is equal in two runs of a command."""
     if isinstance(found, dict):
         return {k: without_times(v) for k, v in found.items() if k not in ("seconds", "solves")}
     return [without_times(one) for one in found] if isinstance(found, list) else found
@@ -96,14 +99,14 @@ def test_every_number_is_that_of_the_command_beside_it(tmp_path: Path) -> None:
     )  # fmt: skip
     save(capture, tmp_path / "mine.safetensors")
     written = tmp_path / "numbers.json"
-    said = done(
+    message = done(
         "report", tmp_path / "mine.safetensors", "--output", tmp_path / "page.html", "--rows", 30,
-        "--sampling-top-k", 3, "--json", written, "--draft-cost", 0.25, "--node-cost", 0.01,
+        "--sampling-top-k", 3, "--json", written, "--draft-cost", 0.25, "--node-cost", 0.01, *ALONE,
     )  # fmt: skip
     page = " ".join(" ".join(read(tmp_path / "page.html").words).split())
     (pair,) = json.loads(written.read_text())["pairs"]
     for sentence in pair["answers"]:
-        assert sentence in page and sentence in " ".join(said.split())
+        assert sentence in page and sentence in " ".join(message.split())
     assert list(pair["parts"]) == [
         "overlap", "one_place", "as_served", "whole_draft", "round", "verification",
     ]  # fmt: skip
@@ -121,7 +124,7 @@ def test_every_number_is_that_of_the_command_beside_it(tmp_path: Path) -> None:
         again = tmp_path / "again.json"
         printed = done(*shlex.split(part["command"])[1:], "--json", again)
         assert without_times(json.loads(again.read_text())) == without_times(part["result"])
-        if part["result"]["command"] != "bench":  # times are others
+        if part["result"]["command"] != "bench":  # times differ
             for number in re.findall(r"\d\.\d{2,}", printed):
                 assert number in page
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -136,15 +139,15 @@ def test_two_captures_stand_side_by_side(tmp_path: Path) -> None:
     save(example(rows=3, vocab_size=6), tmp_path / "wide.safetensors")
     one, two, wide = (tmp_path / f"{name}.safetensors" for name in ("one", "two", "wide"))
     output = tmp_path / "page.html"
-    said = done("report", one, two, "--output", output, "--sampling-top-k", 0,
+    message = done("report", one, two, "--output", output, "--sampling-top-k", 0,
                 "--sampling-top-p", 1)  # fmt: skip
     found = read(output)
     assert found.headings.count("h3") == 2 * 6
     assert f"large / small ({one})" in found.words and f"large / small ({two})" in found.words
-    assert "points" in said.splitlines()[-2] or "no difference" in said.splitlines()[-2]
-    assert "is not known." in " ".join(found.words)  # the cost of a draft call
-    assert "--whole-draft" not in " ".join(found.words)  # nothing is cut
-    assert "one vocabulary, got V = 5 and V = 6" in refused(
+    assert "points" in message.splitlines()[-2] or "no difference" in message.splitlines()[-2]
+    assert "is unknown." in " ".join(found.words)  # the cost of a draft call
+    assert "--whole-draft" not in " ".join(found.words)  # no truncation
+    assert "the same vocabulary size, got V = 5 and V = 6" in refused(
         "report", one, wide, "--output", tmp_path / "other.html"
     )
     assert not (tmp_path / "other.html").exists()
@@ -158,7 +161,7 @@ def test_names_and_texts_of_others_are_escaped(tmp_path: Path) -> None:
         next_tokens=np.arange(4),
     )  # fmt: skip
     save(capture, tmp_path / "odd $x$.safetensors")
-    done("report", tmp_path / "odd $x$.safetensors", "--output", tmp_path / "page.html")
+    done("report", tmp_path / "odd $x$.safetensors", "--output", tmp_path / "page.html", *ALONE)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     found = read(tmp_path / "page.html")
     assert "<script" not in text and "\x1b" not in text and "</title><b>" not in text
@@ -167,17 +170,19 @@ def test_names_and_texts_of_others_are_escaped(tmp_path: Path) -> None:
 
 
 def test_arrays_of_one_row_have_no_interval_and_no_tree(arrays: Path, tmp_path: Path) -> None:
-    words = ("--output", tmp_path / "page.html", "--draft-cost", 0.5, "--node-cost", 0.1)
-    said = done("report", arrays, *words)
-    assert "The draft shares 60.0% of its probability with the target (1 of 1 rows); there" in said
-    assert "The best rule keeps one of two drafts 85.0% of the time" in said
-    assert "No tree is recommended: the capture does not say" in said
+    words = ("--output", tmp_path / "page.html", "--draft-cost", 0.5, "--node-cost", 0.1, *ALONE)
+    message = done("report", arrays, *words)
+    assert (
+        "The draft shares 60.0% of its probability with the target (1 of 1 rows); there" in message
+    )
+    assert "The best rule accepts one of two drafts 85.0% of the time" in message
+    assert "No tree is recommended: the capture must contain positions and next" in message
     found = read(tmp_path / "page.html").words
-    assert "Left out: the capture does not say" in " ".join(found)
-    row = found.index("2 at one place")
+    assert "Skipped: the capture must contain positions and next" in " ".join(found)
+    row = found.index("2 at one position")
     cells = [word for word in found[row : row + 12] if word.strip()]
     # 1.85 tokens; (1.85 - 1 - .2) / 1 and 1.85 / (1 + .2 + .5)
-    assert cells[:5] == ["2 at one place", "1.85", "1", "0.650", "1.09"]
+    assert cells[:5] == ["2 at one position", "1.85", "1", "0.650", "1.09"]
 
 
 def test_a_row_that_holds_no_logits_is_refused_by_its_number(tmp_path: Path) -> None:
@@ -187,22 +192,21 @@ def test_a_row_that_holds_no_logits_is_refused_by_its_number(tmp_path: Path) -> 
     tensors["target_logits"][1] = np.nan
     with safe_open(whole, framework="np") as file:
         save_file(tensors, path, file.metadata())
-    assert "target_logits row 1 holds nan" in refused(
-        "report", path, "--output", tmp_path / "page.html"
-    )
+    message = refused("report", path, "--output", tmp_path / "page.html")
+    assert "target_logits row 1 must have a finite logit and no NaN or +inf, got nan" in message
     assert not list(tmp_path.glob("page.html*"))
 
 
 def test_a_part_that_is_refused_has_its_reason_on_the_page(tmp_path: Path) -> None:
-    """Of three kept tokens no top-k of 20 can be made; all else is answered."""
+    """With three kept tokens a top-k of 20 is impossible; all other parts are answered."""
     path = tmp_path / "top.safetensors"
     save(keep_top(example(rows=3, vocab_size=9), 3), path)
-    said = " ".join(done("report", path, "--output", tmp_path / "page.html").split())
-    assert "- The rows could not be cut as served: --sampling-top-k" in said
-    assert "- One draft token is kept " in said
+    message = " ".join(done("report", path, "--output", tmp_path / "page.html", *ALONE).split())
+    assert "- The rows could not be truncated as served: --sampling-top-k" in message
+    assert "- A single draft token is accepted " in message
     page = " ".join(read(tmp_path / "page.html").words)
-    assert "Left out: --sampling-top-k" in page
-    assert "keeps the 3 likeliest tokens of a row" in page
+    assert "Skipped: --sampling-top-k" in page
+    assert "stores the 3 most likely tokens of each row" in page
 
 
 def test_the_page_is_written_over_a_link_and_other_files_stay(arrays: Path, tmp_path: Path) -> None:
@@ -210,7 +214,7 @@ def test_the_page_is_written_over_a_link_and_other_files_stay(arrays: Path, tmp_
     (tmp_path / "page.html.parts").mkdir()
     other = tmp_path / "page.html.parts" / "notes.txt"
     other.write_text("mine")
-    done("report", arrays, "--output", tmp_path / "page.html")
+    done("report", arrays, "--output", tmp_path / "page.html", *ALONE)
     assert (tmp_path / "page.html").is_symlink() and read(tmp_path / "place.html").words
     assert [path.name for path in other.parent.iterdir()] == ["notes.txt"]
     other.unlink()
@@ -240,7 +244,15 @@ def test_trees_are_valued_at_the_temperature_of_the_text(source: str, temperatur
 
 
 def test_numbers_of_options_are_taken_to_the_last_digit(arrays: Path, tmp_path: Path) -> None:
-    words = ("--temperature", 0.123456789, "--sampling-top-k", 1234567, "--sampling-top-p", 1)
+    words = (
+        *ALONE,
+        "--temperature",
+        0.123456789,
+        "--sampling-top-k",
+        1234567,
+        "--sampling-top-p",
+        1,
+    )
     done("report", arrays, "--output", tmp_path / "page.html", *words)
     page = " ".join(read(tmp_path / "page.html").words)
     assert "--temperature 0.123456789 --sampling-top-k 1234567" in page and "top-p" not in page
@@ -248,7 +260,9 @@ def test_numbers_of_options_are_taken_to_the_last_digit(arrays: Path, tmp_path: 
 
 def test_a_report_has_its_folder_and_its_files_to_itself(arrays: Path, tmp_path: Path) -> None:
     output, folder = tmp_path / "page.html", tmp_path / "page.html.parts"
-    assert "two files" in refused("report", arrays, "--output", output, "--json", output)
+    assert "must be different files" in refused(
+        "report", arrays, "--output", output, "--json", output
+    )
     folder.mkdir()
     opened = os.open(folder, os.O_RDONLY)
     assert locked(opened)
@@ -258,7 +272,7 @@ def test_a_report_has_its_folder_and_its_files_to_itself(arrays: Path, tmp_path:
 
 
 def test_results_of_other_data_are_not_taken(arrays: Path, tmp_path: Path) -> None:
-    """The key of what is kept changes with the contents of the file, and with nothing else."""
+    """The key of stored results depends only on the contents of the file."""
     before, times = stamp_of(str(arrays)), arrays.stat()
     assert before != stamp_of(str(arrays), "prompts")
     data = arrays.read_bytes()
@@ -278,10 +292,10 @@ def test_a_capture_is_made_once_and_never_that_of_others(tmp_path: Path) -> None
     output, other = tmp_path / "page.html", tmp_path / "page.safetensors"
     save(example(), other)
     words = ("report", "--output", output, "--limit", 1, "--tokens", 14, "--draft", "skip:1")
-    assert "is there already: give it as FILE" in refused(*words)
+    assert "exists already: give it as FILE" in refused(*words)
     other.unlink()
     done(*words)
-    assert "is there already: give it as FILE" in refused(*words)
+    assert "exists already: give it as FILE" in refused(*words)
 
 
 @pytest.mark.slow
@@ -295,8 +309,12 @@ def test_an_interrupted_report_goes_on_with_what_is_of_the_same_data(
     while not list(folder.glob("*.printed.json")) and running.poll() is None:
         time.sleep(0.01)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130 and "keeps what is done" in said and not output.exists()
+    _, message = running.communicate(timeout=60)
+    assert (
+        running.returncode == 130
+        and "run the same command to resume" in message
+        and not output.exists()
+    )
     kept = next(folder.glob("*.printed.json"))
     kept.write_text(json.dumps(["kept from before", *json.loads(kept.read_text())]))
     if changed:
@@ -313,8 +331,8 @@ def test_models_are_captured_first_and_their_calls_measured(tmp_path: Path) -> N
     pytest.importorskip("transformers")
     output = tmp_path / "page.html"
     words = ("report", "--output", output, "--limit", 2, "--tokens", 20, "--device", "cpu")
-    said = done(*words, "--draft", "skip:1", "--json", tmp_path / "page.json")
-    assert "Decoded on this machine at temperature 1" in said and "shares the noise gives" in said
+    message = done(*words, "--draft", "skip:1", "--json", tmp_path / "page.json")
+    assert "On this machine at temperature 1" in message and "with shared noise yields" in message
     assert (tmp_path / "page.safetensors").exists() and read(output).words
     (pair,) = json.loads((tmp_path / "page.json").read_text())["pairs"]
     assert pair["capture"] == str(tmp_path / "page.safetensors")

@@ -1,4 +1,4 @@
-"""What is printed: whole in 80 columns, plain and unwrapped in a pipe; bars on standard error."""
+"""Printed output: complete in 80 columns, plain and unwrapped in a pipe; bars on stderr."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WORDS = {
     "audit": "audit naive --n 2 --vocab-size 3",
     "info": "info",
 }
-"""Commands with tables that are wide, and with sentences that are long."""
+"""Commands with wide tables or long sentences."""
 
 TIMES = re.compile(r"[\d.,e+-]*\d")
 
 
 def printed(words: str, monkeypatch: pytest.MonkeyPatch, columns: int | None = None) -> str:
-    """The output, on a terminal so wide, or in a pipe."""
+    """Return the output on a terminal of the given width, or in a pipe."""
     if columns is not None:
         monkeypatch.setattr(console, "_force_terminal", True)
         monkeypatch.setattr(console, "_color_system", None)
@@ -43,7 +43,7 @@ def printed(words: str, monkeypatch: pytest.MonkeyPatch, columns: int | None = N
 
 
 def words_of(output: str) -> set[str]:
-    """Its words; times differ from run to run, and so do numbers."""
+    """Return the words of an output without times and numbers, which vary."""
     return {TIMES.sub("#", word) for word in output.split()}
 
 
@@ -68,7 +68,7 @@ def test_a_pipe_gets_plain_lines_as_long_as_they_are(
 
 
 def through_a_terminal(*words: str) -> tuple[str, str]:
-    """Standard output, a pipe, and standard error, a terminal, of a command."""
+    """Run a command with stdout as a pipe and stderr as a terminal; return both outputs."""
     reader, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen(
@@ -82,7 +82,7 @@ def through_a_terminal(*words: str) -> tuple[str, str]:
     while True:
         try:
             piece = os.read(reader, 4096)
-        except OSError:  # the terminal's last user has gone
+        except OSError:  # the other end of the terminal is closed
             break
         if not piece:
             break
@@ -97,7 +97,7 @@ def through_a_terminal(*words: str) -> tuple[str, str]:
 def test_bars_are_shown_where_the_output_is_a_pipe() -> None:
     output, shown = through_a_terminal("check", "--rows", "1", "--solvers", "martingale,max-flow")
     assert "warming up" in shown and "0:00:0" in shown
-    assert "\x1b" not in output and output.endswith("the optimum: martingale, max-flow.\n")
+    assert "\x1b" not in output and output.endswith("equal acceptance: martingale, max-flow.\n")
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_a_table_in_a_pipe_has_its_title_and_is_cut_nowhere(
 def test_long_work_says_what_it_is_at_where_no_bar_is_seen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "PROGRESS_INTERVAL", 0.0)
     with output.progress("costs", 2) as step:
         step("1x2, first run")
         step()
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
+    message = capsys.readouterr().err.splitlines()
+    assert message == [
         "otlp: costs: 1x2, first run (0 s so far)",
-        "otlp: costs: going on (0 s so far)",
+        "otlp: costs: running (0 s so far)",
     ]

@@ -1,4 +1,4 @@
-"""Rows of captures become distributions; the capture that ships is what it says."""
+"""Distributions from rows of captures, and the contents of the built-in capture."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_arguments_out_of_range_are_refused(name, value):
         example().distributions(0, **{name: value})
 
 
-# --- which passage a row is of -------------------------------------------------------------------
+# --- passages ------------------------------------------------------------------------------------
 
 TEXTS = ("Once upon a time", "Once more", "Onc\u00e9", "x", "")
 
@@ -109,7 +109,7 @@ TEXTS = ("Once upon a time", "Once more", "Onc\u00e9", "x", "")
     )
 )
 def test_a_passage_goes_on_while_positions_or_its_text_do(rows):
-    """Against the rule said anew, row by row."""
+    """Compared with a row-by-row implementation of the rule."""
     contexts = tuple(TEXTS[text][: max(position, 0)] for text, position in rows)
     positions = np.array([position for _, position in rows])
     capture = example(rows=len(rows), contexts=contexts, positions=positions)
@@ -129,7 +129,7 @@ def test_an_unfinished_character_is_of_the_same_passage():
     assert capture.passages.tolist() == [1, 1, 2]
 
 
-# --- the capture that comes with the library -----------------------------------------------------
+# --- the built-in capture ------------------------------------------------------------------------
 
 
 def test_the_builtin_capture_is_real_and_complete():
@@ -160,12 +160,12 @@ def test_the_builtin_capture_comes_from_models_that_read_the_text():
     capture = builtin()
     pairs = [capture.distributions(row) for row in range(len(capture))]
     tokens = capture.next_tokens
-    said = [[law[token] for law in pair] for pair, token in zip(pairs, tokens, strict=True)]
-    # the target wrote the text, so this is how often a token drawn from it is the one that follows
+    probabilities = [[law[token] for law in pair] for pair, token in zip(pairs, tokens, strict=True)]
+    # The target wrote the text: this is the rate at which a target sample equals the next token.
     wanted = np.array([[p @ p, p @ q] for p, q in pairs])
-    error = np.std(said - wanted, axis=0) / np.sqrt(len(pairs))
-    assert (np.abs(np.mean(said - wanted, axis=0)) < 4 * error).all()
-    target, draft = np.mean(said, axis=0)
+    error = np.std(probabilities - wanted, axis=0) / np.sqrt(len(pairs))
+    assert (np.abs(np.mean(probabilities - wanted, axis=0)) < 4 * error).all()
+    target, draft = np.mean(probabilities, axis=0)
     assert 0.1 < draft < target
     assert 0.25 < np.mean([np.minimum(p, q).sum() for p, q in pairs]) < 0.95
 

@@ -1,4 +1,4 @@
-"""Files of a user's own p and q: what is taken, and what is said of others."""
+"""Files with p and q of a user: accepted files, and errors for others."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_few_digits_are_rounding_and_other_sums_are_refused(folder: Path, tmp_pa
 
 
 def test_the_padding_of_a_vocabulary_is_asked_for_and_is_no_vocabulary(folder: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"p has 20 tokens and q 24.*--pad-vocabulary"):
+    with pytest.raises(InvalidInputError, match=r"tokens, got 20 and 24.*--pad-vocabulary"):
         read_pairs(str(folder / "padded.npz"))
     wrong = np.full(24, 1 / 24)
-    with pytest.raises(InvalidInputError, match=r"probability 0.167 in a row of q"):
+    with pytest.raises(InvalidInputError, match=r"got 0.167 in a row of q"):
         from_arrays(P[0], wrong, padded=True)
-    said = done("solve", folder / "padded.npz", "--pad-vocabulary")
-    assert "Tokens from 20 on are taken to have probability 0 in both models" in said
+    printed = done("solve", folder / "padded.npz", "--pad-vocabulary")
+    assert "Tokens from 20 on are assumed to have probability 0 in both models" in printed
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_the_padding_of_a_vocabulary_is_asked_for_and_is_no_vocabulary(folder: P
 )
 def test_other_files_are_told_what_is_taken(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    said = refused("solve", tmp_path / name)
-    assert "numpy.savez('mine.npz', p=p, q=q)" in said
+    printed = refused("solve", tmp_path / name)
+    assert "numpy.savez('mine.npz', p=p, q=q)" in printed
     with pytest.raises(CaptureError):
         read_pairs(str(tmp_path / "nowhere.npz"))
 
@@ -103,7 +103,7 @@ def test_other_files_are_told_what_is_taken(name: str, content: bytes, tmp_path:
 @pytest.mark.parametrize("heading", ["q,p,", "draft", "p,p", "q,p,r"])
 def test_headings_are_heeded_or_refused(heading: str, tmp_path: Path) -> None:
     table(tmp_path / "x.csv", heading, P[0], Q[0])
-    with pytest.raises(CaptureError, match="each column must have one of its own"):
+    with pytest.raises(CaptureError, match=r"each of \d columns must have its own heading"):
         read_pairs(str(tmp_path / "x.csv"))
     table(tmp_path / "swapped.csv", "q,p", Q[0], P[0])
     np.testing.assert_allclose(read_pairs(str(tmp_path / "swapped.csv")).distributions(0)[0], P[0])
@@ -111,7 +111,7 @@ def test_headings_are_heeded_or_refused(heading: str, tmp_path: Path) -> None:
 
 def test_probabilities_are_no_logits(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", target_probs=P, draft_probs=Q)
-    with pytest.raises(CaptureError, match="are no logits"):
+    with pytest.raises(CaptureError, match="are not logits"):
         read_pairs(str(tmp_path / "x.npz"), "logits")
     with pytest.raises(InvalidInputError, match="did you mean 'logits'"):
         from_arrays(P, Q, "logit")
@@ -120,9 +120,12 @@ def test_probabilities_are_no_logits(tmp_path: Path) -> None:
 def test_other_arrays_are_told_what_is_taken(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=P)
     np.save(tmp_path / "flat.npy", P[0])
-    for name, reason in (("x.npz", "it has x, and not p and q"), ("flat.npy", "its shape is")):
+    for name, reason in (
+        ("x.npz", "arrays must be named p and q, "),
+        ("flat.npy", "shape must be (2, V) or (rows, 2, V), got (20,)"),
+    ):
         assert reason in refused("check", tmp_path / name)
-    assert "are for .npz, .npy, .csv" in refused("solve", "--logits")
+    assert "need a .npz or .npy or .csv file" in refused("solve", "--logits")
 
 
 @pytest.mark.parametrize(
@@ -157,24 +160,24 @@ def test_an_audit_takes_them_and_options_without_a_file_are_refused(tmp_path: Pa
     assert "LOSSLESS" in done(*words, tmp_path / "logs.npy", "--logits")
     assert "pass --logits" in refused(*words, tmp_path / "logs.npy")
     for command in ("audit naive --logits", "sweep --synthetic 2 --rules naive --logits"):
-        assert "are for .npz, .npy, .csv" in refused(*command.split())
+        assert "need a .npz or .npy or .csv file" in refused(*command.split())
 
 
 @pytest.mark.parametrize(
     ("text", "values", "reason"),
     [
-        ("0,1\n0.3,1.5\n-1.2,0.4\n", "logits", "its first line, 0,1, may be headings"),
-        ("0,1\n0.3,0.5\n0.7,0.5\n", "probabilities", "its first line, 0,1, may be headings"),
+        ("0,1\n0.3,1.5\n-1.2,0.4\n", "logits", "the first line, 0,1, may be headings"),
+        ("0,1\n0.3,0.5\n0.7,0.5\n", "probabilities", "the first line, 0,1, may be headings"),
         ("2024,2025\n0.3,1.5\n-1.2,0.4\n", "logits", "may be headings"),
         ("0.0,1.0\n0.3,1.5\n-1.2,0.4\n", "logits", "may be headings"),
         ("1,25\n-0,5\n2,75\n", "logits", "may be headings"),
         ("0.,-1.5\n1.,0.4\n2.,0.1\n", "logits", "numbers the lines"),
-        ("0,5;0,3\n0,5;0,7\n", "probabilities", "decimal commas: write points"),
-        ("p;q\n-,5;1,3\n", "logits", "decimal commas: write points"),
+        ("0,5;0,3\n0,5;0,7\n", "probabilities", "decimal commas; write points"),
+        ("p;q\n-,5;1,3\n", "logits", "decimal commas; write points"),
         ("0,5,0,3\n0,5,0,7\n", "probabilities", "decimal commas, write points"),
-        ("0.5 0.3\n0.5 0.7\n", "probabilities", "stand between spaces: write commas"),
+        ("0.5 0.3\n0.5 0.7\n", "probabilities", "separated by spaces; write commas"),
         ("0.5,0.3 # first\n0.5,0.7\n", "probabilities", "could not convert"),
-        (",0,1\n0,0.5,0.3\n1,0.5,0.7\n", "probabilities", "its first line, ,0,1, may be headings"),
+        (",0,1\n0,0.5,0.3\n1,0.5,0.7\n", "probabilities", "the first line, ,0,1, may be headings"),
         ("-1.5,1.\n1.,2.\n2.5,3.\n", "logits", "column 2 numbers the lines"),
     ],
 )
@@ -206,19 +209,19 @@ def test_headings_as_others_write_them(text: str, tmp_path: Path) -> None:
 
 def test_logits_of_one_token_and_arrays_of_two_readings_are_refused(tmp_path: Path) -> None:
     for p, q in ((P[0][:, None], Q[0][:, None]), (P[0], Q[0][:, None])):
-        with pytest.raises(InvalidInputError, match=r"\(20, 1\): that is 20 rows of one token"):
+        with pytest.raises(InvalidInputError, match=r"\(20, 1\), which is 20 rows of one token"):
             from_arrays(p, q, "logits")
     for array in (np.stack([P[:2], Q[:2]]), np.array([[0.2, 0.8], [0.6, 0.4]])):
         np.save(tmp_path / "x.npy", array)
-        with pytest.raises(CaptureError, match="may be read in two ways"):
+        with pytest.raises(CaptureError, match="is ambiguous"):
             read_pairs(str(tmp_path / "x.npy"))
 
 
 def test_what_was_read_is_said(folder: Path) -> None:
-    for name, said in (
+    for name, printed in (
         ("rows.npz", "3 rows of 20 tokens, probabilities; p is 'p', q 'q'"),
-        ("rows.npy", "p is its first array, q its second"),
-        ("plain.csv", "1 row of 20 tokens, probabilities; p is its first column, q its second"),
+        ("rows.npy", "p is the first array, q the second array"),
+        ("plain.csv", "1 row of 20 tokens, probabilities; p is the first column, q the second"),
         ("named.csv", "p is 'target', q 'draft'"),
     ):
-        assert said in done("solve", folder / name)
+        assert printed in done("solve", folder / name)

@@ -1,4 +1,4 @@
-"""Distributions as models are served: both cut by top-k, top-p and min-p, in this order."""
+"""Distributions in serving: both models cut by top-k, top-p and min-p, in this order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rows_of_which_some_tokens_were_kept_are_exact_or_bounded(
     top = keep_top(whole, kept)
     asked = {"temperature": temperature, "top_k": top_k, **cuts}
     if any(k is not None and k > top.kept for k in (top_k, cuts["sampling_top_k"])):
-        with pytest.raises(InvalidInputError, match=r"top_k is .* this capture kept"):
+        with pytest.raises(InvalidInputError, match=r"top_k must be at most .* this capture, got"):
             top.distributions(0, **asked)
         return
     p, q = top.distributions(0, **asked)
@@ -106,7 +106,7 @@ def test_rows_of_which_some_tokens_were_kept_are_exact_or_bounded(
 def test_what_reaches_beyond_the_tokens_that_were_kept(
     row: list[float], temperature: float
 ) -> None:
-    """A nucleus, and tokens that are likely enough, may be among those that were not kept."""
+    """The nucleus, or tokens above min-p, may include tokens that were not stored."""
     whole = make([np.log(row)], [np.log(row[::-1])])
     beyond = 0
     for kept in (1, 2, 3, 4):
@@ -128,7 +128,7 @@ def test_what_reaches_beyond_the_tokens_that_were_kept(
 
 @pytest.mark.parametrize("rule", ["martingale", "k-seq", "recursive-rejection", "naive"])
 def test_rules_stay_lossless_where_cuts_leave_the_draft_beside_the_target(rule: str) -> None:
-    """Up to no token in common: then nothing is accepted."""
+    """Also with disjoint supports, where no draft is accepted."""
     rng = np.random.default_rng(1)
     for seed in range(40):
         logits = 6.0 * rng.normal(size=(2, 1, 12))
@@ -153,10 +153,12 @@ def test_the_draft_may_be_left_whole() -> None:
     assert (q == capture.distributions(3, 0.7, top_p=0.9)[1]).all()
     whole = capture.distributions(3, 0.7, **asked)[1]
     assert (whole > 0).sum() > 20
-    said = done("solve", "--row", 3, "--temperature", 0.7, "--sampling-top-k", 20, "--whole-draft")
+    printed = done(
+        "solve", "--row", 3, "--temperature", 0.7, "--sampling-top-k", 20, "--whole-draft"
+    )
     p, q = capture.distributions(3, 0.7, sampling_top_k=20, whole_draft=True)
-    assert f"{otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2))):.10f}"[:10] in said
-    assert "--whole-draft are for logits" in refused("audit", "naive", "--whole-draft")
+    assert f"{otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2))):.10f}"[:10] in printed
+    assert "--whole-draft need logits" in refused("audit", "naive", "--whole-draft")
 
 
 def test_commands_cut_both_models() -> None:

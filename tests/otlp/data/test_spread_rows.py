@@ -1,4 +1,4 @@
-"""A few rows stand for all: no place in a passage is chosen more than another."""
+"""A few rows represent all rows: every position in a passage is equally likely."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otlp.errors import InvalidInputError
 @pytest.mark.parametrize("wanted", [10, 20, 40])
 @pytest.mark.parametrize("passages", [8, 10, 13, 16, 55])
 def test_the_mean_of_few_rows_is_near_that_of_all(passages: int, wanted: int) -> None:
-    """Rows that begin a passage are easy, as after a prompt: evenly spaced ones were all such."""
+    """Rows at the start of a passage are easy, as after a prompt; even spacing chose only these."""
     easy = np.tile(np.r_[np.full(4, 0.9), np.linspace(0.2, 0.6, 28)], passages)
     chosen = spread_rows(easy.size, wanted)
     half = 1.96 * easy.std() / np.sqrt(wanted)

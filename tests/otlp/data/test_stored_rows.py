@@ -1,4 +1,4 @@
-"""Captures whose rows stay in their files: the same in every part, whatever their size."""
+"""Captures that are not loaded into memory: all parts are equal, for any file size."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_no_rows_are_a_capture(tmp_path: Path) -> None:
 
 
 def sparse(path: Path, rows: int, vocab_size: int, layout: str) -> None:
-    """A capture file of zeros that takes no room on the disk."""
+    """Create a sparse capture file of zeros."""
     metadata = {**LABELS, "synthetic": "true", "format": layout, "contexts": "[]"}
     sizes = {name: ("I64", [rows], 8 * rows) for name in ("positions", "next_tokens")}
     if layout == "otlp-capture-2":

@@ -1,4 +1,4 @@
-"""Made-up logits: reproducible, labelled, and like a language model pair's."""
+"""Synthetic logits: reproducible, labelled, and similar to those of a pair of language models."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_it_says_that_it_is_synthetic(tmp_path):
     save(generate(2, 1000), tmp_path / "capture")
     capture = load(tmp_path / "capture")
     assert capture.synthetic
-    for said in (capture.target_model, capture.draft_model, repr(capture)):
-        assert "synthetic" in said
+    for label in (capture.target_model, capture.draft_model, repr(capture)):
+        assert "synthetic" in label
 
 
 @pytest.mark.parametrize(("rows", "vocab_size"), [(300, 1000), (20, 32_000), (2, 256_000)])
@@ -64,7 +64,7 @@ def test_rows_spread_like_those_of_a_language_model_pair():
     assert abs(overlaps.mean() - 0.75) < 0.03
     assert np.ptp(overlaps) > 0.35
     assert np.corrcoef(entropies, overlaps)[0, 1] < -0.3
-    # The likeliest token has most of the mass in some rows and little in others.
+    # The most likely token has most of the mass in some rows and little in others.
     peaks = [p.max() for p, _ in pairs]
     assert np.quantile(peaks, 0.1) < 0.35
     assert np.quantile(peaks, 0.9) > 0.75
@@ -73,12 +73,12 @@ def test_rows_spread_like_those_of_a_language_model_pair():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": 0}, "rows is 0"),
-        ({"vocab_size": 999}, "vocab_size is 999"),
-        ({"seed": -1}, "seed is -1"),
-        ({"seed": 1.5}, "seed is 1.5"),
-        ({"rows": "many"}, "rows is .many."),
-        ({"dtype": "bfloat16"}, "dtype is 'bfloat16'"),
+        ({"rows": 0}, "rows must be .*, got 0"),
+        ({"vocab_size": 999}, "vocab_size must be .*, got 999"),
+        ({"seed": -1}, "seed must be .*, got -1"),
+        ({"seed": 1.5}, "seed must be .*, got 1.5"),
+        ({"rows": "many"}, "rows must be .*, got .many."),
+        ({"dtype": "bfloat16"}, "dtype must be .*, got 'bfloat16'"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message):

@@ -1,4 +1,4 @@
-"""The k likeliest tokens of each row: what they keep is exact, what they lose is bounded."""
+"""The k most likely tokens of each row: stored values are exact, and the loss is bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.damaged_files import without_checks
 from tests.example_captures import LABELS, in_file, opened
 
 ROUNDING = 1e-5
-"""Of log-probabilities in float32."""
+"""Rounding error of log-probabilities in float32."""
 
 
 def make(*logits: Any) -> Capture:
@@ -31,7 +31,7 @@ def make(*logits: Any) -> Capture:
 
 
 def drawn(rng: np.random.Generator, rows: int, vocab_size: int) -> Capture:
-    """Rows with ties and masked tokens, from flat to peaked."""
+    """Draw rows with ties and masked tokens, from flat to peaked."""
     logits = rng.normal(size=(2, rows, vocab_size)) * rng.choice([0.1, 1.0, 4.0], (2, rows, 1))
     logits = np.round(4.0 * logits) / 4.0
     logits[rng.random(logits.shape) < 0.1] = -np.inf
@@ -85,7 +85,7 @@ def likeliest(p: Any, k: int) -> list[int]:
 
 
 def test_the_bound_is_reached() -> None:
-    """All of the rest may lie on the one drafted token that is not known, or none of it."""
+    """The whole rest may be on the one unknown draft token, or not at all."""
     draft = np.log([0.01, 0.01, 0.9, 0.08])
     top = keep_top(make([np.log([0.3, 0.4, 1e-30, 0.3])], [draft]), 2)
     assert top.truncation(0, top_k=1) == pytest.approx(0.3)
@@ -98,7 +98,7 @@ def test_the_bound_is_reached() -> None:
 
 
 def test_a_token_that_is_there_by_rounding_alone_counts_for_nothing() -> None:
-    """Four tokens alike: the rest is two of them, and in float32 a trace of a third."""
+    """Four equal tokens: the rest is two tokens, plus a rounding error of a third in float32."""
     target = np.array([[1.0, 1.0, 1.0, 1.0, -50.0, -50.0]]) - 0.7
     capture = make(target, [[0.0, 0.0, 0.0, 9.0, 0.0, 0.0]])
     top = keep_top(capture, 2)
@@ -154,7 +154,7 @@ def test_a_top_capture_is_a_capture() -> None:
     other = pickle.loads(pickle.dumps(top))
     with pytest.raises(ValueError, match="read-only"):
         other.target_logits.ids[0] = 0
-    with pytest.raises(InvalidInputError, match="top_k is 31"):
+    with pytest.raises(InvalidInputError, match=r"top_k must be at most 30, .*, got 31"):
         top.distributions(0, top_k=31)
     with pytest.raises(InvalidInputError, match="whole rows"):
         keep_top(top, 3)
@@ -196,18 +196,18 @@ GOOD = {
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"ids": [[2, 0], [1, 5]]}, r"row 1 holds a token id outside \[0, 5\)"),
-        ({"ids": [[2, -1], [1, 3]]}, "row 0 holds a token id outside"),
-        ({"ids": [[2, 0], [3, 3]]}, "row 1 holds a token twice"),
-        ({"rest": np.log([0.1, 0.2])}, "row 1 holds masses that do not add up"),
-        ({"rest": [math.nan, 0.1]}, "row 0 holds masses"),
-        ({"logprobs": np.full((2, 2), math.nan)}, "row 0 holds masses"),
+        ({"ids": [[2, 0], [1, 5]]}, r"row 1 must have .*, got a token id outside \[0, 5\)"),
+        ({"ids": [[2, -1], [1, 3]]}, "row 0 must have .*, got a token id outside"),
+        ({"ids": [[2, 0], [3, 3]]}, "row 1 must have .*, got a duplicate token"),
+        ({"rest": np.log([0.1, 0.2])}, "row 1 must .*, got masses that do not add up"),
+        ({"rest": [math.nan, 0.1]}, "row 0 must .*, got masses"),
+        ({"logprobs": np.full((2, 2), math.nan)}, "row 0 must .*, got masses"),
         ({"logprobs": np.log([[0.6, 0.3], [0.7, 0.01]]), "rest": np.log([0.1, 0.29])}, "1 .*rest"),
-        ({"ids": [[2.0, 0.0], [1.0, 3.0]]}, "ids holds float64"),
-        ({"ids": [2, 0]}, r"ids has shape \(2,\)"),
-        ({"vocab_size": 1}, "at least 1 and at most V"),
-        ({"vocab_size": 2**40}, "rows have at most"),
-        ({"vocab_size": "5"}, "vocab_size is '5'"),
+        ({"ids": [[2.0, 0.0], [1.0, 3.0]]}, "ids must be integers, .*, got ids float64"),
+        ({"ids": [2, 0]}, r"ids, .*, got \(2,\)"),
+        ({"vocab_size": 1}, "must be 1 to V = 1, got 2"),
+        ({"vocab_size": 2**40}, "vocab_size must be at most"),
+        ({"vocab_size": "5"}, "vocab_size must be .*, got '5'"),
     ],
 )
 def test_rows_that_cannot_be_are_named(wrong: dict[str, Any], message: str) -> None:
@@ -223,16 +223,16 @@ def test_a_row_that_cannot_be_is_named_when_it_is_met(tmp_path: Path) -> None:
     save(top, path)
     without_checks(path)
     content = bytearray(path.read_bytes())
-    where = content.rindex(np.float32(math.log(0.25)).tobytes())  # the draft's rest
+    where = content.rindex(np.float32(math.log(0.25)).tobytes())  # the rest of the draft
     content[where : where + 4] = np.float32(0.0).tobytes()
     path.write_bytes(content)
-    with pytest.raises(CaptureError, match=r"mine.*row 1 holds masses"):
+    with pytest.raises(CaptureError, match=r"mine.*row 1 must .*, got masses"):
         load(path)
     found = opened(path)
     assert np.isfinite(found.distributions(0)).all()
-    with pytest.raises(InvalidInputError, match=r"row 0 \(row 1 of .*mine.* holds masses"):
+    with pytest.raises(InvalidInputError, match=r"row 0 \(row 1 of .*mine.*\) must .*, got masses"):
         found[1:].distributions(0)
-    with pytest.raises(InvalidInputError, match=r"row 1 of .*mine.* holds masses"):
+    with pytest.raises(InvalidInputError, match=r"row 1 of .*mine.* must .*, got masses"):
         save(found, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 

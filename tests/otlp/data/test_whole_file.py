@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what stood there before is respected."""
+"""Files are written completely or not at all, and existing files are kept until then."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.example_captures import example
 
 
 def write_lp(path: Path) -> None:
-    """Write a small program by both writers."""
+    """Write a small program with both writers."""
     lp = lp_arrays(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2)))
     write_arrays(lp, path)
     write_mps(lp, path)
 
 
 def begin_journal(path: Path) -> None:
-    """Write a journal's heading."""
+    """Write the header of a journal."""
     with Journal(path, {"format": "test"}):
         pass
 
@@ -69,20 +69,20 @@ def test_what_is_no_ordinary_file_is_refused_and_stays(name: str, tmp_path: Path
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
-    held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that nothing waits for a reader
+    held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that writing does not wait for a reader
     for path in (pipe, link, Path(os.devnull)):
-        with pytest.raises((otlp.errors.OTLPError, click.ClickException), match="ordinary file"):
+        with pytest.raises((otlp.errors.OTLPError, click.ClickException), match="regular file"):
             WRITERS[name](path)
     os.close(held)
     assert pipe.is_fifo() and link.is_symlink() and not Path(os.devnull).is_file()
 
 
 def test_what_is_printed_to_is_no_output_either() -> None:
-    """Whether it is a terminal, a pipe or a file: a rename would part it from the process."""
+    """A terminal, a pipe or a file: a rename would separate the file from the process."""
     with pytest.raises(OutputError):
         place_of("/dev/stdout")
 
 
 def test_a_capture_says_it_as_its_own_error(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="no ordinary file"):
+    with pytest.raises(CaptureError, match="must be a regular file"):
         captures.save(example(rows=1), tmp_path)

@@ -1,4 +1,4 @@
-"""What is wrong with a row or a text that lies in a file is named."""
+"""Errors name the damaged row or text of a file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_a_row_that_is_none_is_named_when_it_is_met(tmp_path: Path) -> None:
     without_checks(tmp_path / NAME)
     nan = np.array(np.nan, dtype="<f4").tobytes()
     poke(tmp_path / NAME, "draft_logits", (4 * V + 2) * 4, nan)
-    with pytest.raises(CaptureError, match=r"mine.*draft_logits row 4 holds nan"):
+    with pytest.raises(CaptureError, match=r"mine.*draft_logits row 4 must have .*, got nan"):
         load(tmp_path / NAME)
     poke(tmp_path / NAME, "next_tokens", 5 * 8, np.int64(V).tobytes())
     capture = opened(tmp_path / NAME)
-    where = r"draft_logits row {} \(row 4 of .*mine.safetensors\) holds nan"
+    where = r"draft_logits row {} \(row 4 of .*mine.safetensors\) must have .*, got nan"
     for use in (lambda c, row: c[row], lambda c, row: c.distributions(row)):
         with pytest.raises(InvalidInputError, match=where.format(4)):
             use(capture, 4)
@@ -52,7 +52,7 @@ def test_a_row_that_is_none_is_named_when_it_is_met(tmp_path: Path) -> None:
     with pytest.raises(TokenOutOfRangeError, match=r"next_tokens of row 5 \(row 5 of "):
         capture[5]
     assert [row for row in range(ROWS) if sound(capture, row)] == [0, 1, 2, 3, 5, 6]
-    with pytest.raises(InvalidInputError, match=r"draft_logits row 4 of .*mine.safetensors holds"):
+    with pytest.raises(InvalidInputError, match=r"draft_logits row 4 of .*mine.safetensors must"):
         save(capture, tmp_path / "other.safetensors")
     assert not list(tmp_path.glob("other*"))
 
@@ -79,9 +79,9 @@ def test_contexts_that_are_no_text_are_refused(tmp_path: Path) -> None:
     in_file(tmp_path)
     without_checks(tmp_path / NAME)
     poke(tmp_path / NAME, "contexts", 0, b"\xff")
-    with pytest.raises(CaptureError, match="context of row 1 is no text"):
+    with pytest.raises(CaptureError, match="context of row 1 must be UTF-8"):
         opened(tmp_path / NAME)[1]
-    with pytest.raises(CaptureError, match="no text"):
+    with pytest.raises(CaptureError, match="must be UTF-8"):
         load(tmp_path / NAME)
 
 
@@ -106,7 +106,7 @@ def test_what_is_no_path_is_refused(path: object) -> None:
 
 @pytest.mark.parametrize("name", ["target_logits", "contexts", "next_tokens"])
 def test_a_damaged_row_is_named_when_it_is_met(tmp_path: Path, name: str) -> None:
-    """Another number is as good a number: its check sum tells."""
+    """A changed number is still valid: only the checksum detects the change."""
     in_file(tmp_path)
     poke(tmp_path / NAME, name, 4 * V * 4 if name == "target_logits" else 1, b"\x01")
     capture = opened(tmp_path / NAME)
@@ -122,5 +122,5 @@ def test_damaged_labels_are_refused(tmp_path: Path) -> None:
     in_file(tmp_path)
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes().replace(b'"synthetic": "false"', b'"synthetic": "true" '))
-    with pytest.raises(CaptureError, match="its labels are not those that were written"):
+    with pytest.raises(CaptureError, match="the checksum of the labels differs"):
         load(path)

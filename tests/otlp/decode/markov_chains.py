@@ -1,4 +1,4 @@
-"""Models whose law is that of the last token."""
+"""Models whose distribution depends only on the last token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from otlp.distribution import FloatArray, IntArray
 
 
 class Markov(TextModel):
-    """The distribution is a function of the last token."""
+    """A model whose distribution is a function of the last token."""
 
     def __init__(self, rows: FloatArray, name: str, ends: tuple[int, ...] = ()) -> None:
         super().__init__(len(rows), name)
@@ -27,7 +27,7 @@ class Markov(TextModel):
 
 
 def chains(size: int, seed: int, ends: tuple[int, ...] = ()) -> tuple[Markov, Markov]:
-    """A target, and a draft that gives some tokens probability 0."""
+    """Return a target, and a draft with tokens of probability 0."""
     rng = np.random.default_rng(seed)
     rows = rng.gamma(0.7, size=(size, size)) + 1e-3
     other = rows * np.exp(rng.normal(size=rows.shape)) * (rng.random(rows.shape) < 0.8)

@@ -1,4 +1,4 @@
-"""What tests of rounds share: hard models given as tables, and that a round keeps the target."""
+"""Shared code for tests of rounds: hard tabular models, and checks of losslessness."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_law_of(target: TabularModel, law: RoundLaw) -> None:
 
 
 def assert_lossless(pair: Pair, drafting: Drafting, verification: Verification) -> RoundLaw:
-    """By whole rounds, and prefix by prefix to the same law."""
+    """Check losslessness by whole rounds, and prefix by prefix."""
     law = round_law(*pair, drafting, verification)
     assert_law_of(pair[1], law)
     again = prefix_law(*pair, drafting, verification)
@@ -45,7 +45,7 @@ def assert_lossless(pair: Pair, drafting: Drafting, verification: Verification) 
 
 
 def cut(pair: Pair, rng: np.random.Generator) -> Pair:
-    """Cut tokens off both models at random places, as top-k does, at least one left in each."""
+    """Truncate both models at random prefixes, as top-k does, keeping at least one token."""
     found = []
     for model in pair:
         tables = []
@@ -58,7 +58,7 @@ def cut(pair: Pair, rng: np.random.Generator) -> Pair:
 
 
 def without_tokens(model: TabularModel, tokens: Iterable[int]) -> TabularModel:
-    """The model without some tokens."""
+    """Return the model without some tokens."""
     gone = list(tokens)
     kept = [np.where(np.isin(np.arange(t.shape[-1]), gone), 0.0, t) for t in model.tables]
     return TabularModel([table / table.sum(axis=-1, keepdims=True) for table in kept])
@@ -68,7 +68,7 @@ PAIRS = ["random", "same", "apart", "draft cut", "target cut"]
 
 
 def varied(pair: Pair, kind: str) -> Pair:
-    """The pair, its target twice, the draft's likeliest tokens, or both without some tokens."""
+    """Return variants: the pair, the target twice, greedy drafts, or both without some tokens."""
     if kind == "same":
         return TabularModel(pair[1].tables), pair[1]
     if kind == "likeliest":
@@ -86,14 +86,14 @@ def varied(pair: Pair, kind: str) -> Pair:
 
 
 def make_pair(kind: str, size: int, length: int) -> Pair:
-    """Models for rounds of so many drafted tokens."""
+    """Return models for rounds with a given number of draft tokens."""
     return varied(random_pair(size, length + 1, np.random.default_rng(size + length)), kind)
 
 
 def every_text(
     draft: TabularModel, target: TabularModel, length: int
 ) -> list[tuple[WrittenText, float]]:
-    """All texts of so many tokens, with the target's probabilities."""
+    """Return all texts of a given length with their target probabilities."""
     found = []
     for tokens in product(range(target.vocab_size), repeat=length):
         chance = float(target.joint(length)[tokens])
@@ -107,11 +107,11 @@ def every_text(
 
 
 NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
-"""Of the models whose texts are written."""
+"""Names and sampling of the models that generate texts."""
 
 
 def without_memory(q: FloatArray | list[float], p: FloatArray | list[float], length: int) -> Pair:
-    """The same two distributions after every text."""
+    """Return models with the same two distributions after every text."""
     draft, target = (
         TabularModel([np.broadcast_to(row, (len(row),) * (t + 1)) for t in range(length)])
         for row in (q, p)
@@ -120,14 +120,14 @@ def without_memory(q: FloatArray | list[float], p: FloatArray | list[float], len
 
 
 def tiny(mass: float) -> Pair:
-    """A probability so small in either model, where the other has a half, or nearly one."""
+    """Return models with a tiny probability in one model where the other has 0.5 or almost 1."""
     draft = TabularModel([[mass, 1.0 - mass], [[mass, 1.0], [0.5, 0.5]], np.full((2, 2, 2), 0.5)])
     target = TabularModel([[0.5, 0.5], [[0.5, 0.5], [mass, 1.0]], np.full((2, 2, 2), 0.5)])
     return draft, target
 
 
 def lacking(mass: float) -> Pair:
-    """At a weight of one, all that the target is missing at a prefix is so tiny a mass."""
+    """Return models where the missing target mass at a prefix is tiny, at weight one."""
     same, mixed = [1.0 - 1e-9, 0.0, 1e-9], [0.3, 0.3, 0.4]
     draft = TabularModel([same, [[1.0, 0.0, mass]] * 3, [[mixed] * 3] * 3])
     target = TabularModel([same, [[1.0, mass, 0.0]] * 3, [[mixed] * 3] * 3])
@@ -146,7 +146,7 @@ for mass in (1e-12, 1e-150, 1e-300, 5e-324):
 
 
 def hardly_wanted(*tiny: float) -> Pair:
-    """Models of which the target gives so little to the draft's likeliest token, by depth."""
+    """Return models with a small target mass on the most likely draft token, by depth."""
     draft, target = random_pair(3, len(tiny) + 1, np.random.default_rng(0))
     tables = list(target.tables)
     for depth, little in enumerate(tiny):
@@ -161,11 +161,11 @@ ONE_TOKEN: Pair = (
     TabularModel([[1.0, 0.0, 0.0], np.eye(3)]),
     random_pair(3, 2, np.random.default_rng(6))[1],
 )
-"""Of which the draft gives only one."""
+"""A pair whose draft has only one possible token at each position."""
 
 LEAF: Any = ((), ())
 DRAWN = ((), (LEAF, LEAF))
-# three levels: certain tokens with a drawn one beside each, then two drawn ones or more of the same
+# three levels: certain tokens, each with a drawn sibling; then two drawn tokens or the same again
 STAIRS = [
     mixed_shape(((((DRAWN,), (LEAF,)),), (LEAF,))),
     mixed_shape((((((((LEAF,), (LEAF,)),), (DRAWN,))),), (LEAF,))),
@@ -177,11 +177,11 @@ LITTLE: dict[int, list[tuple[float, ...]]] = {
         (1.0 - 1e-13, 1e-9, 1e-300), (1e-9, 1.0 - 1e-13, 1e-6), (1e-300, 1e-20, 5e-324)],
 }  # fmt: skip
 HARDLY_WANTED = [*product(UNWANTED, LITTLE[2]), *product(STAIRS, LITTLE[3])]
-"""Trees, and what the target gives to the token that is certain at each of their depths."""
+"""Trees, and the target mass of the certain token at each depth."""
 
 
 def hard_laws() -> st.SearchStrategy[tuple[FloatArray, FloatArray]]:
-    """Two distributions on the same tokens, with zeros, ties and tiny masses."""
+    """Return two distributions on the same tokens, with zeros, ties and tiny masses."""
     return st.integers(2, 6).flatmap(
         lambda size: st.tuples(distributions(size), distributions(size))
     )

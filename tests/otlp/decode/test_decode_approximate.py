@@ -1,4 +1,4 @@
-"""Plans that change the law: taken where they are asked for, with a bound; else refused by name."""
+"""Approximate plans: accepted on request, with an error bound; else refused by name."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ PUBLISHED = TopDown(GlobalResolution.published(TAU), guarantee=Guarantee.APPROXI
 
 
 def errors_by_level(draft, target, length):
-    """The most that a plan is off in L1, after prefixes of each length."""
+    """Return the largest L1 error of a plan after prefixes of each length."""
     worst = []
     for level in range(length):
         found = []
@@ -82,9 +82,9 @@ def test_an_approximate_rule_is_taken_only_by_name():
         with pytest.raises(InvalidInputError, match=r"guarantee=otlp\.Guarantee\.APPROXIMATE"):
             TopDown(**arguments)
     for wrong in (Guarantee.NONE, "LOSSLESS", 2):
-        with pytest.raises(InvalidInputError, match="guarantee is"):
+        with pytest.raises(InvalidInputError, match="guarantee must be"):
             TopDown(guarantee=wrong)
-    with pytest.raises(InvalidInputError, match="nothing bounds"):
+    with pytest.raises(InvalidInputError, match="total error has no bound"):
         BottomUp(PUBLISHED)
     with pytest.raises(InvalidInputError, match="step"):
         BottomUp("k-seq")

@@ -1,4 +1,4 @@
-"""Drafting, trees, models and choices; bad input."""
+"""Drafting, trees, models and choices; invalid input."""
 
 from fractions import Fraction
 
@@ -48,7 +48,7 @@ def test_random_choices_follow_their_masses():
 
 @pytest.mark.parametrize("kind", list(SCHEMES))
 def test_draws_follow_the_scheme(kind):
-    # the drafted tuples at the root against the scheme that the single-step solvers are given
+    # Compare the drafted tuples at the root with the scheme of the single-step solvers.
     draft, _ = random_pair(4, 1, np.random.default_rng(1))
     masses = {}
     for tree, chance in draft_trees(draft, tree_shape([-1, 0, 0], kind)):
@@ -147,7 +147,7 @@ def test_sampling_cuts_and_sharpens():
     "temperature", [float("inf"), float("nan"), -1e-300, "1", None, Fraction(10**400)]
 )
 def test_temperatures_that_are_none(temperature):
-    with pytest.raises(InvalidInputError, match="temperature is"):
+    with pytest.raises(InvalidInputError, match="temperature must be a finite number >= 0, got"):
         Sampling(temperature)
 
 
@@ -170,5 +170,5 @@ def test_rounds_advance_both_models():
         text += played.tokens.tolist()
         assert draft.context.tolist() == target.context.tolist() == text
         assert len(played.accepted) == len(played.tokens) - 1
-    with pytest.raises(InvalidInputError, match="random generator is 7: it must be a Generator"):
+    with pytest.raises(InvalidInputError, match="random generator must be a Generator, got 7"):
         play_round(draft, target, iid_paths(2, 2), TwoSlicePaths(), 7)

@@ -1,4 +1,4 @@
-"""Speculative decoding inside transformers' generate on the trained pair, and sampled rounds."""
+"""Speculative decoding in `generate` of transformers on the trained pair, and sampled rounds."""
 
 from collections import Counter
 
@@ -42,7 +42,7 @@ def test_greedy_text_is_that_of_plain_generate(trained):
     inputs = target.tokenizer(PROMPT, return_tensors="pt")
     options = {"do_sample": False, "max_new_tokens": 12, "repetition_penalty": 1.3}
     plain = target.model.generate(**inputs, **options)
-    # a network, and none, which is right
+    # a network draft, and an n-gram draft that predicts the text
     for draft in (trained[0].model, NGram(target.vocab_size, corpus=plain[0].numpy())):
         assert torch.equal(plain, continue_with(trained, draft_model=draft, **options))
 
@@ -60,7 +60,7 @@ def test_lengths_seeds_and_dictionaries(trained):
 
 
 OFTEN = ("block", "two-slice", "traversal", "greedy-multipath")
-"""Sampled in CI; the laws of all are enumerated in test_decode_validity.py."""
+"""Sampled in CI; test_decode_validity.py enumerates the laws of all."""
 
 
 @pytest.mark.slow
@@ -68,10 +68,10 @@ OFTEN = ("block", "two-slice", "traversal", "greedy-multipath")
     "name", [pytest.param(one, marks=[pytest.mark.long] * (one not in OFTEN)) for one in SAMPLED]
 )
 def test_rounds_follow_the_law_of_the_target(name):
-    """5,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
+    """5,000 rounds, K = 2 and L = 2, each extended to three tokens by the target.
 
-    A law that is off by 0.01 nats is found nine times in ten.
-    `hub` drafts its pairs on the binary tree of that depth.
+    A law with an error of 0.01 nats is detected nine times in ten.
+    `hub` drafts its pairs on the binary tree of this depth.
     """
     rng = np.random.default_rng(20240613)
     draft, target = random_pair(4, 3, rng)

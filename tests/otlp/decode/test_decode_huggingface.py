@@ -1,4 +1,4 @@
-"""Language models of Hugging Face: the cache, tree attention, chats, and what they refuse."""
+"""Language models of Hugging Face: the cache, tree attention, chats, and refused models."""
 
 import gc
 import shutil
@@ -41,7 +41,7 @@ CONTEXT = np.arange(300, 340)
 
 
 def plain_logits(model, tokens):
-    """Logits after a text, by one forward pass without a cache."""
+    """Return the logits after a text, from one forward pass without a cache."""
     with torch.inference_mode():
         return model.model(input_ids=torch.tensor([list(map(int, tokens))])).logits[0, -1].numpy()
 
@@ -82,7 +82,7 @@ def test_a_rolled_back_cache_equals_a_fresh_forward(trained, tree_attention):
     model.start(CONTEXT)
     for nodes in (6, 9, 1, 9):
         tree = random_tree(rng, nodes, model.vocab_size)
-        # level by level, as a draft model is called, the last nodes never scored
+        # Level by level, as for a draft model; the last nodes are not scored.
         for end in range(1, max(nodes - 2, 2)):
             model.logits(tree, np.arange(end))
         node, token = int(rng.integers(nodes)), int(rng.integers(model.vocab_size))
@@ -95,7 +95,7 @@ def test_a_rolled_back_cache_equals_a_fresh_forward(trained, tree_attention):
 
 
 def assert_decodes_greedily(kind, prompts, **settings):
-    """The draft model is another one, so drafts are accepted and rejected."""
+    """Uses a different draft model, so that drafts are accepted and rejected."""
     draft, target = tiny(kind, 1, **settings), tiny(kind, 2, **settings)
     with torch.no_grad():
         for ours, theirs in zip(draft.parameters(), target.parameters(), strict=True):
@@ -116,7 +116,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_architectures_decode_greedily(kind):
-    """Greedy text equals that of plain generate, also where a window slides."""
+    """Greedy text equals that of plain `generate`, also with sliding windows."""
     assert HuggingFaceModel(tiny(kind)).tree_attention == (kind in AT_ONCE)
     assert_decodes_greedily(kind, (1, 2, 5, 9, 11))
 
@@ -128,7 +128,7 @@ def test_models_that_do_not_give_their_plain_logits_are_refused(kind):
 
 
 def test_longrope_is_not_crossed():
-    """Its embedding of every position changes with the length: on either side all is well."""
+    """The embedding of every position changes at a length; both sides of this length work."""
     factors = {"short_factor": [1.0] * 8, "long_factor": [5.0] * 8, "type": "longrope"}
     settings = {"original_max_position_embeddings": 16, "rope_scaling": factors}
     assert_decodes_greedily("phi3", (1, 6), **settings)
@@ -198,7 +198,7 @@ def test_rounds_go_on_where_the_last_one_ended(trained, name):
 
 @pytest.mark.parametrize("tree_attention", [True, False])
 def test_a_tree_may_leave_out_what_was_scored(tree_attention):
-    """A tree of the likeliest nodes has other numbers than the one that it was grown from."""
+    """A tree of the most likely nodes has other node numbers than the tree it was grown from."""
     draft = HuggingFaceModel(tiny("llama"), None, Sampling(0.05))
     draft.tree_attention = tree_attention
     chooser = RandomChooser(np.random.default_rng(0))
@@ -219,7 +219,7 @@ def test_prompts_that_do_not_fit_are_refused(trained):
         model.start(np.empty(0, dtype=np.int64))
     with pytest.raises(InvalidInputError, match="4096"):
         model.start(np.array([4096]))
-    with pytest.raises(InvalidInputError, match="whole numbers"):
+    with pytest.raises(InvalidInputError, match="integer token ids"):
         model.start(np.array([1.5]))
     model.start(np.full(511, 7))
     with pytest.raises(InvalidInputError, match="513 tokens"):
@@ -231,7 +231,7 @@ def test_missing_models_are_named(tmp_path: Path):
         load_model(str(tmp_path / "absent"))
     with pytest.raises(InvalidInputError, match=r"config\.json"):
         load_model(str(tmp_path))
-    with pytest.raises(InvalidInputError, match="dtype is 'int4'"):
+    with pytest.raises(InvalidInputError, match=r"dtype must be .*, got 'int4'"):
         load_model(TRAINED_PAIR[0], dtype="int4")
     with pytest.raises(InvalidInputError, match="on 'tpu9'"):
         load_model(TRAINED_PAIR[1], device="tpu9")
@@ -256,8 +256,8 @@ def test_different_vocabularies_and_tokenizers_are_named(trained, tmp_path: Path
 
 
 WOULD_FIT = (
-    rf"{len(CONTEXT)} tokens of the context and 0 drafted.*"
-    r"at most some \d+ tokens fit in one call; shorten the prompt, draft fewer"
+    rf"{len(CONTEXT)} tokens of the context and 0 draft tokens.*"
+    r"at most about \d+ tokens fit in one call; shorten the prompt, draft fewer"
 )
 
 
@@ -301,7 +301,7 @@ TEMPLATE = (
 @pytest.fixture
 def chatting():
     found = load_model(TRAINED_PAIR[1], device="cpu")
-    # a tokenizer that begins every text with one, as many do
+    # a tokenizer that adds a start token to every text, as many do
     found.tokenizer.bos_token = found.tokenizer.convert_ids_to_tokens(0)
     found.tokenizer.add_bos_token = True
     return found
@@ -315,33 +315,37 @@ def test_a_chat_is_what_its_template_says_and_begins_once(chatting):
 
 
 def test_a_model_without_a_template_says_so(chatting):
-    with pytest.raises(InvalidInputError, match="has no chat template: give the prompt as text"):
+    with pytest.raises(InvalidInputError, match="has no chat template: pass the prompt as text"):
         chatting.encode_chat(MESSAGES)
 
 
 def test_what_a_template_refuses_is_named(chatting):
     chatting.tokenizer.chat_template = "{{ raise_exception('only users speak') }}"
-    with pytest.raises(InvalidInputError, match="refuses the messages: only users speak"):
+    with pytest.raises(InvalidInputError, match="rejects the messages: only users speak"):
         chatting.encode_chat(MESSAGES)
 
 
-@pytest.mark.parametrize(("said", "ends"), [([-1, 3, SIZE], (3,)), (-1, ()), (5, (5,))])
-def test_ends_are_tokens_whatever_the_configuration_says(said, ends):
-    model = HuggingFaceModel(tiny("llama", eos_token_id=said))
+@pytest.mark.parametrize(("end_tokens", "ends"), [([-1, 3, SIZE], (3,)), (-1, ()), (5, (5,))])
+def test_ends_are_tokens_whatever_the_configuration_says(end_tokens, ends):
+    model = HuggingFaceModel(tiny("llama", eos_token_id=end_tokens))
     assert model.ends == ends
     texts = otlp.decode.decode(model, [[1, 2]], 4, np.random.default_rng(0), ends=model.ends)
     assert texts[0].tokens.size <= 4
 
 
-@pytest.mark.parametrize("name", ["prompt-lookup", "nobody/nothing"])
-def test_a_name_that_is_none_is_not_waited_for(name, monkeypatch):
+def test_the_hub_is_asked_once_and_only_for_names_with_an_owner(monkeypatch):
     from huggingface_hub import HfApi
+
+    asked = []
 
     def unreachable(self, source, timeout):
         assert timeout <= 10.0
+        asked.append(source)
         raise ConnectionError("no network")
 
     monkeypatch.setattr(HfApi, "model_info", unreachable)
-    with pytest.raises(InvalidInputError, match="the hub cannot be asked for it") as error:
-        load_model(name)
-    assert ("did you mean 'lookup'?" in str(error.value)) == (name == "prompt-lookup")
+    with pytest.raises(InvalidInputError, match="the hub cannot be reached"):
+        load_model("nobody/nothing")
+    with pytest.raises(InvalidInputError, match=r"\(owner/name\); did you mean 'smollm2'\?"):
+        load_model("smolm2")
+    assert asked == ["nobody/nothing"]

@@ -1,4 +1,4 @@
-"""Orders that theory fixes between the algorithms, by enumeration."""
+"""Inequalities between algorithms that follow from theory, by enumeration."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from tests.otlp.decode.tabular_rounds import cut
 
 SLACK = 1e-10
 OPTIMUM_SLACK = 1e-6
-"""The LP's own tolerance."""
+"""Tolerance of the LP."""
 
 
 def efficiency(pair: tuple[Any, Any], name, paths, length):
@@ -90,14 +90,14 @@ FAMILY = [(2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (3, 4), (4, 2), (4, 3), (4, 4)
 FAMILY += [(5, 2), (5, 3), (6, 2), (6, 3)]
 """V and L; with three pairs of models for each, and K from 2 to 4, 111 in all."""
 TOO_LARGE = {(4, 5, 3), (4, 6, 3)}
-"""K, V and L left out: a minute of the LP and of V^K draws at each prefix."""
+"""Omitted K, V and L: the LP and the V^K draws at each prefix take a minute."""
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("paths", [2, 3, 4])
 def test_martingale_is_near_the_optimum_and_above_all_others(paths):
-    """Within 1% of the multi-path LP on average; of all algorithms the largest mean."""
+    """Within 1% of the multi-path LP on average, with the largest mean of all algorithms."""
     rng = np.random.default_rng(paths)
     optima = []
     found = {name: [] for name in ["block", "two-slice", *OTHERS]}
@@ -121,7 +121,7 @@ PREFIX_TREES = [(2, [2, 2]), (2, [2, 1, 2]), (2, [1, 2, 2]), (3, [2, 1]), (3, [1
 @pytest.mark.slow
 @pytest.mark.long
 def test_tournament_on_prefix_trees_is_near_the_optimum_and_above_exact_top_down():
-    """On 102 pairs, on average: within 1% of the drafting's LP, and above exact top-down."""
+    """On average over 102 pairs: within 1% of the LP of the drafting, and above exact top-down."""
     found = []
     for size, branching in PREFIX_TREES:
         for seed in range(17):
@@ -157,7 +157,7 @@ EVERY_KIND = [
 @pytest.mark.parametrize("drafting", EVERY_KIND, ids=str)
 @pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_tournament_is_at_least_target_only(size, drafting):
-    """On every pair of models, whatever is certain or drawn; 144 of them."""
+    """On each of 144 pairs of models, for certain and drawn children."""
     for seed in range(4):
         rng = np.random.default_rng([size, seed])
         pair = random_pair(size, drafting.length + 1, rng, noise=(0.5, 1.0, 2.0, 4.0)[seed])

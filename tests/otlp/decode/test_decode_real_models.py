@@ -1,4 +1,4 @@
-"""Models in GGUF files, drafts that share their target's embedding, and the pair `smollm2`."""
+"""Models in GGUF files, drafts that share the embedding of the target, and the pair `smollm2`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WIDTH = 32
 
 
 class Words:
-    """As much of a tokenizer as is looked at."""
+    """The part of a tokenizer that is used."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -48,7 +48,7 @@ target = pytest.fixture(target_of)
 
 
 def write(folder: Path, target: HuggingFaceModel, **changed: Any) -> str:
-    """A draft with random weights; tensors may be changed."""
+    """Write a draft with random weights; tensors may be changed."""
     config = transformers.LlamaConfig(
         vocab_size=SIZE, hidden_size=WIDTH, intermediate_size=24, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=128,
@@ -73,8 +73,8 @@ def test_a_frequent_draft_is_the_function_that_its_tensors_say(target, tmp_path:
     assert draft.tree_attention  # type: ignore[attr-defined]
     assert draft.vocab_size == SIZE
     stored = {name: one.float() for name, one in load_file(f"{folder}/model.safetensors").items()}
-    said = json.loads((tmp_path / "draft" / "config.json").read_text())
-    config = transformers.LlamaConfig(**{**said, "model_type": "llama"})
+    saved = json.loads((tmp_path / "draft" / "config.json").read_text())
+    config = transformers.LlamaConfig(**{**saved, "model_type": "llama"})
     body = transformers.LlamaModel(config).eval()
     body.load_state_dict({n: t for n, t in stored.items() if n in body.state_dict()}, strict=False)
     text = torch.tensor([[5, 9, 60, 1, 0, 33]])
@@ -82,7 +82,7 @@ def test_a_frequent_draft_is_the_function_that_its_tensors_say(target, tmp_path:
         embedding = target.model.get_input_embeddings().weight
         head = embedding[KEPT] @ stored["back"]
         wanted = body(inputs_embeds=embedding[text]).last_hidden_state @ head.t()
-    # token by token, through the cache, against the whole text at once
+    # Token by token with a cache, against the whole text at once.
     draft.start(text[0, :1].numpy())
     root = TokenTree(np.array([-1]), np.array([-1]))
     for place in range(text.shape[1]):
@@ -98,7 +98,7 @@ def test_a_frequent_draft_is_the_function_that_its_tensors_say(target, tmp_path:
 def rounds(
     draft: Model, target: Model, prompt: Any, count: int, rule: str, paths: int
 ) -> list[int]:
-    """Tokens of each of so many rounds."""
+    """Return the tokens of a number of rounds."""
     rng = np.random.default_rng(0)
     draft.start(prompt)
     target.start(prompt)
@@ -152,11 +152,11 @@ def test_a_damaged_frequent_draft_is_refused(target, tmp_path: Path, change, mes
 
 def test_a_draft_of_another_target_is_refused(target, tmp_path: Path) -> None:
     folder = write(tmp_path / "draft", target)
-    with pytest.raises(InvalidInputError, match="made for tiny, whose tokenizer is not that of"):
+    with pytest.raises(InvalidInputError, match="made for tiny, whose tokenizer differs from"):
         load_draft(folder, target_of(first=1))
     with pytest.raises(InvalidInputError, match="width 32, and that of tiny has 64"):
         load_draft(folder, target_of(hidden=64))
-    with pytest.raises(InvalidInputError, match="cannot run alone: give it as a draft"):
+    with pytest.raises(InvalidInputError, match="cannot run alone: pass it as a draft"):
         load_model(folder)
     with pytest.raises(InvalidInputError, match="on cpu in float32: leave device and dtype out"):
         load_draft(folder, target, dtype="bfloat16")
@@ -165,8 +165,8 @@ def test_a_draft_of_another_target_is_refused(target, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ([*KEPT[:-1], SIZE], f"tokens up to .* has {SIZE}: .* fewer, not more"),
-        ([-1, *KEPT[1:]], f"tokens up to .* has {SIZE}: .* fewer, not more"),
+        ([*KEPT[:-1], SIZE], f"tokens up to .* has {SIZE}: .* must not have more"),
+        ([-1, *KEPT[1:]], f"tokens up to .* has {SIZE}: .* must not have more"),
         ([KEPT[1], *KEPT[1:]], "damaged"),
     ],
 )
@@ -234,7 +234,7 @@ def test_the_real_pair_decodes(real) -> None:
     draft, target = real
     assert target.vocab_size == draft.vocab_size == 49152
     prompt = target.encode("def fibonacci(n):\n    ")
-    # a chain of random tokens would be accepted about never
+    # A chain of random tokens would almost never be accepted.
     for one in (draft, Copying(draft)):
         assert np.mean(rounds(one, target, prompt, 20, "traversal", 2)) > 1.2
 
@@ -244,7 +244,7 @@ def test_a_chat_with_the_real_pair_begins_each_message_once(real) -> None:
     target = real[1]
     chat = target.encode_chat([{"role": "user", "content": "Hi"}])
     begin, end = target.encode("<|im_start|>"), target.ends
-    # the template's own system message, the question, the answer that is to come
+    # the system message of the template, the question, the start of the answer
     assert np.isin(chat, begin).sum() == 3 and np.isin(chat, end).sum() == 2
     assert chat[0] == begin[0] and chat[1] != begin[0]
     assert target.tokenizer.decode(chat).endswith("Hi<|im_end|>\n<|im_start|>assistant\n")
@@ -259,7 +259,7 @@ def test_rows_of_the_real_pair_are_captured_and_solved(real, tmp_path: Path) -> 
     for row in range(len(made)):
         p, q = made.distributions(row)
         found = solve(Problem(p, IID(q, n=2)), "martingale")
-        # one draft is accepted with probability sum min(p, q), more with more
+        # One draft is accepted with probability sum min(p, q); more drafts increase it.
         assert np.minimum(p, q).sum() < found.acceptance < 1.0
 
 

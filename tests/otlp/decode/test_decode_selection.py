@@ -1,4 +1,4 @@
-"""Selections of a path: what each makes of a prefix, and that the path follows its closed form."""
+"""Selections of a path: the transformed prefixes, and the closed form of the path law."""
 
 from collections import Counter
 from itertools import combinations_with_replacement
@@ -19,7 +19,7 @@ from tests.otlp.decode.tabular_rounds import hard_laws
 
 
 class Greedy:
-    """The highest path in the order of p/q."""
+    """Selects the highest path in the order of p/q."""
 
     root = staticmethod(whole_interval)
 
@@ -34,7 +34,7 @@ class Greedy:
 
 
 class TwoSlices:
-    """The path of the largest score."""
+    """Selects the path with the largest score."""
 
     @staticmethod
     def root(paths):
@@ -73,10 +73,10 @@ def test_intervals_keep_the_mass(laws, paths):
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda s: s.__name__)
 @pytest.mark.parametrize(("vocab_size", "length", "paths"), SIZES)
 def test_selected_path_follows_its_closed_form(selection, vocab_size, length, paths):
-    """Gamma as multiplied down each path, against the pick over all multisets of K paths.
+    """Gamma, multiplied along each path, against the selection over all multisets of K paths.
 
-    Then block verification with Gamma as its draft, which is what follows the pick, keeps the
-    target's law.
+    Block verification with Gamma as its draft, which follows the selection, then keeps the law of
+    the target.
     """
     draft, target = random_pair(vocab_size, length + 1, np.random.default_rng(3))
     skewed = TabularModel(draft.tables, "skewed")
@@ -110,7 +110,7 @@ def test_selected_path_follows_its_closed_form(selection, vocab_size, length, pa
 
 
 def test_flat_interval_takes_its_middle():
-    # p = q: every threshold accepts all, and the middle one leaves both slices as wide as can be
+    # p = q: every threshold accepts all; the middle threshold makes both slices widest.
     p, score = np.array([0.3, 0.7]), powered(root_score(), 1.0 / 3.0)
     draws = Draws(score, 1.0, 1.0, p, p)
     place = np.logaddexp(score.edges[draws.split.cell], draws.split.offset) / 3.0

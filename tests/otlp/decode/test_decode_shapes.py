@@ -1,4 +1,4 @@
-"""Shapes that follow the draft: what they see, what they draft, bad input."""
+"""Adaptive tree shapes: their input, their drafts, invalid input."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ RULED: list[Drafting] = [
 
 
 class Once(ShapeRule[int]):
-    """Asks at the root for what it was given, and for nothing below."""
+    """Requests a fixed answer at the root, and nothing below."""
 
     certain, length = True, 1
 
@@ -73,7 +73,7 @@ class Once(ShapeRule[int]):
 
 
 class Watched(ShapeRule[Any]):
-    """Another rule, and all that it was shown."""
+    """Wraps a rule and records all its input."""
 
     def __init__(self, rule: ShapeRule[Any]) -> None:
         self.rule, self.shown = rule, []
@@ -109,7 +109,7 @@ EVERY: dict[str, Drafting] = {
     "top_tree": RULED[3],
     "certain_tree": certain_tree([-1, 0, 0, 1]),
 }
-"""What each function that makes a drafting makes."""
+"""Result of each function that returns a drafting."""
 
 
 def test_every_drafting_is_looked_at() -> None:
@@ -119,7 +119,7 @@ def test_every_drafting_is_looked_at() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_no_shape_looks_at_the_target(name: str) -> None:
-    """The same seed drafts the same tree, whatever the target is."""
+    """The same seed drafts the same tree for any target."""
     draft, one = random_pair(4, 6, np.random.default_rng(0))
     _, other = random_pair(4, 6, np.random.default_rng(1))
     for seed in range(5):
@@ -191,7 +191,7 @@ def test_mixed_nodes_draw_what_is_not_certain() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_drafting_is_shortened_as_itself(name: str) -> None:
-    """Down to a depth the same tree is drafted, by the same law where nothing depends on more."""
+    """Up to the depth the same tree is drafted, with the same law unless it depends on the rest."""
     drafting, pair = EVERY[name], random_pair(2, 4, np.random.default_rng(9))
     for length in range(drafting.length + 2):
         short = drafting.shortened(length)
@@ -202,7 +202,7 @@ def test_a_drafting_is_shortened_as_itself(name: str) -> None:
             for tree, chance in draft_trees(pair[0], made):
                 paths = [tuple(tree.path(node).tolist()) for node in range(len(tree))]
                 trees[tuple(path for path in paths if len(path) <= length)] += sign * chance  # type: ignore[assignment]
-        if name != "top_tree":  # the N most likely prefixes of fewer tokens are others
+        if name != "top_tree":  # The N most likely prefixes of fewer tokens differ.
             assert max(map(abs, trees.values())) < 1e-12
         law = prefix_law(*pair, short, Tournament() if drafting.independent else Traversal())
         wanted = pair[1].joint(short.length + 1)
@@ -223,7 +223,7 @@ def test_a_rule_may_ask_for_nothing() -> None:
     pair = random_pair(3, 2, np.random.default_rng(7))
     law = round_law(*pair, RuledDrafting(Once(Children())), Tournament())
     assert law.block_efficiency == 1.0
-    # nothing is left to draw beside the certain token
+    # No other token can be drawn besides the certain token.
     one = TabularModel([[1.0, 0.0, 0.0], np.eye(3)])
     law = round_law(one, pair[1], RuledDrafting(Once(Children((0,), 2))), Tournament())
     np.testing.assert_allclose(law.tokens, pair[1].joint(2), atol=1e-12)

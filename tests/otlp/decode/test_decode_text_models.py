@@ -1,4 +1,4 @@
-"""Draft models that are functions of the text: counted by hand, and lossless as drafts."""
+"""Draft models that are functions of the text: checked by hand, and lossless as drafts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ V = 4
 
 
 def after(texts: list[list[int]], end: list[int]) -> Counter[int]:
-    """How often each token follows an occurrence of `end` in the texts."""
+    """Count how often each token follows an occurrence of `end` in the texts."""
     return Counter(
         text[place + len(end)]
         for text in texts
@@ -94,7 +94,7 @@ def test_large_and_small_counts_agree() -> None:
     model = NGram(100, 3, corpus)
     few, many = corpus[:4], corpus
     for tokens in (few, many):
-        found, counts = model._counted(tokens)
+        found, counts = model._count(tokens)
         assert dict(zip(found.tolist(), counts.tolist(), strict=True)) == Counter(tokens.tolist())
 
 
@@ -104,7 +104,7 @@ def test_large_and_small_counts_agree() -> None:
 def test_drafts_that_follow_the_text_keep_the_target(
     kind: str, algorithm: str, temperature: float
 ) -> None:
-    """All decisions of two rounds, drafting included, against the target's joint distribution."""
+    """All decisions of two rounds, including drafting, against the joint target distribution."""
     size, length = 2, 3
     network, target = random_pair(size, length, np.random.default_rng(1))
     made: dict[str, Model] = {
@@ -136,7 +136,7 @@ def test_drafts_that_follow_the_text_keep_the_target(
 
 
 def rest(target: TabularModel, text: tuple[int, ...]) -> FloatArray:
-    """Distribution of what follows a text, up to the end of the tables."""
+    """Return the distribution of the continuation of a text, to the end of the tables."""
     return target.joint(target.length)[text] / target.joint(len(text))[text]
 
 
@@ -156,18 +156,18 @@ def test_a_mixture_weighs_and_then_tempers() -> None:
     [
         (lambda: NGram(0), "vocab_size"),
         (lambda: NGram(3, 0), "order"),
-        (lambda: NGram(3, corpus=[3]), r"token 3: tokens are in \[0, 3\)"),
+        (lambda: NGram(3, corpus=[3]), r"must hold token ids in \[0, 3\), got 3"),
         (lambda: NGram(3, sampling=0.5), "sampling"),
         (lambda: PromptLookup(3, 0), "longest"),
         (lambda: Mixture([]), "at least one"),
-        (lambda: Mixture([NGram(3), NGram(4)]), "different sizes"),
-        (lambda: Mixture([NGram(3)], [0.5, 0.5]), "1 models and 2 weights"),
-        (lambda: Mixture([NGram(3), NGram(3)], [0.5, 0.6]), "sums to 1.1"),
+        (lambda: Mixture([NGram(3), NGram(4)]), "the same vocabulary size, got ngram 3, ngram 4"),
+        (lambda: Mixture([NGram(3)], [0.5, 0.5]), r"one weight per model \(1\), got 2"),
+        (lambda: Mixture([NGram(3), NGram(3)], [0.5, 0.6]), "must sum to 1 .*, got 1.1"),
         (lambda: Mixture([3]), "a model of the mixture"),
-        (lambda: Copying(3), "the model that copies"),
-        (lambda: Copying(NGram(3), []), "shares has shape"),
-        (lambda: Copying(Copying(NGram(3))), "copying:ngram copies already"),
-        (lambda: Copying(NGram(3), [0.5, 1.5]), r"a number in \[0, 1\]"),
+        (lambda: Copying(3), "the model of a Copying"),
+        (lambda: Copying(NGram(3), []), r"shares must be a non-empty .*, got shape \(0,\)"),
+        (lambda: Copying(Copying(NGram(3))), "copying:ngram already copies"),
+        (lambda: Copying(NGram(3), [0.5, 1.5]), r"shares must be numbers in \[0, 1\]"),
         (lambda: Copying(NGram(3), [np.nan]), "shares"),
     ],
 )
@@ -188,6 +188,11 @@ def test_drafts_by_name(tmp_path: Path) -> None:
     assert copying.name == "copying:0.5*ngram+0.5*trained:draft"
     assert copying.sampling.temperature == 0.5
     assert load_draft("0.5*copying:ngram+0.5*lookup", target).name == "0.5*copying:ngram+0.5*lookup"
+    for name, usual in (
+        ("prompt_lookup", "lookup"), ("PLD", "lookup"), ("n-gram", "ngram"),
+        ("0.5*N-grams+0.5*lookup", "0.5*ngram+0.5*lookup"), (f"n-gram:{corpus}", f"ngram:{corpus}"),
+    ):  # fmt: skip
+        assert load_draft(name, target).name == usual
     counted = load_draft(f"ngram:{corpus}", target, device="cpu", sampling=Sampling(0.0))
     text = target.encode("import")
     counted.start(text)
@@ -198,8 +203,8 @@ def test_drafts_by_name(tmp_path: Path) -> None:
     for name in (f"ngram:{plus}", f"0.5*lookup+0.5*ngram:{plus}", f"0.5*ngram:{plus}+0.5*lookup"):
         assert load_draft(name, target).name == name
     for name, part in (
-        ("0.5*ngram+lookup", "some weights and not others"),
-        ("0.5*ngram+0.6*lookup", "sums to 1.1"),
+        ("0.5*ngram+lookup", "a numeric weight for every part"),
+        ("0.5*ngram+0.6*lookup", "must sum to 1 .*, got 1.1"),
         ("ngram:nowhere.txt", "cannot read the corpus"),
         ("ngram+./nowhere", "no model folder"),
         ("copying:./nowhere", "no model folder"),

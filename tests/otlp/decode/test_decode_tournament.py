@@ -58,7 +58,7 @@ from tests.otlp.decode.tabular_rounds import (
     hardly_wanted,
 )
 
-# with each drafting the V that few enough trees are drafted for, and those for the slow tests
+# Each drafting with the V for which the trees can be listed, and the V of the slow tests.
 SIZES: list[tuple[Drafting, tuple[int, ...], tuple[int, ...]]] = [
     (no_draft(), (3,), ()),
     (iid_paths(2, 2), (2, 3), (4,)),
@@ -97,7 +97,7 @@ LARGE = [(drafting, size) for drafting, _, sizes in SIZES for size in sizes]
 
 
 def check_tournament(pair: Pair, drafting: Drafting) -> float:
-    """Lossless, and the masses accepted at all slots and paths are those of the rounds."""
+    """Check losslessness, and the accepted masses of all slots and paths against the rounds."""
     found = assert_lossless(pair, drafting, Tournament()).block_efficiency
     if isinstance(drafting, ShapedDrafting | RuledDrafting):
         assert tournament_efficiency(*pair, drafting) == pytest.approx(found, abs=1e-12)
@@ -133,7 +133,7 @@ def test_equal_models_disjoint_ones_and_tiny_probabilities(drafting: Drafting, n
 
 @pytest.mark.parametrize(("drafting", "tiny"), HARDLY_WANTED, ids=str)
 def test_certain_tokens_that_are_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
-    """Shares are powers so small that places of scores lie e^-1e13 and less beside others."""
+    """Shares are powers so small that scores differ by factors of e^-1e13 and less."""
     assert_lossless(hardly_wanted(*tiny), drafting, Tournament())
 
 
@@ -150,7 +150,7 @@ def test_all_that_are_hardly_wanted(drafting: Drafting, first: float) -> None:
 
 
 def test_powers_that_multiply_to_nothing() -> None:
-    """Forty levels of tokens that the target hardly wants: 1e-560, which no number holds."""
+    """Forty levels of unlikely target tokens: 1e-560, below the range of float64."""
     shape: tuple[object, ...] = DRAWN
     for _ in range(40):
         shape = (shape,), (LEAF,)
@@ -184,7 +184,7 @@ DEEP: list[tuple[Drafting, int]] = [
 def test_the_target_is_kept_where_trees_are_too_many(
     drafting: Drafting, size: int, name: str
 ) -> None:
-    """Prefix by prefix, which the tests of whole rounds tie to what decodes."""
+    """Prefix by prefix; the tests of whole rounds link this to decoding."""
     pair = random_pair(size, drafting.length + 1, np.random.default_rng(size))
     assert_law_of(pair[1], prefix_law(*pair, drafting, ALGORITHMS[name]))
 
@@ -212,7 +212,7 @@ def test_tokens_that_the_draft_never_gives_may_be_certain(drafting: Drafting, na
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_beats_target_only_where_nothing_is_drawn(seed: int) -> None:
-    """Neither does tournament, nor the optimum at every node: all are the optimum of the tree."""
+    """Tournament and the optimum at every node do not: all are the optimum of the tree."""
     rng = np.random.default_rng(seed)
     size, length, nodes = (int(rng.integers(2, 5)) for _ in range(3))
     pair, drafting = random_pair(size, min(length, 3) + 1, rng), top_tree(nodes, min(length, 3))
@@ -244,7 +244,7 @@ def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
 def test_tokens_mix_to_the_slot(
     laws: tuple[FloatArray, FloatArray], power: float, share: float, weight: float
 ) -> None:
-    """The draft's mixture of the tokens' distribution functions is the slot's, at every edge."""
+    """At every edge, the draft mixture of the token distribution functions is that of the slot."""
     p, q = laws
     draws = Draws(powered(root_score(), power), share, weight, p, q)
     masses = draws.masses()
@@ -255,19 +255,19 @@ def test_tokens_mix_to_the_slot(
         child = draws.child(int(token))
         if child.score is None:
             assert masses[token] <= 1e-15
-            mixed += q[token]  # all of it lies below the cut
+            mixed += q[token]  # all mass is below the cut
             continue
         score = child.score
         assert score.wins.sum() == pytest.approx(1.0, abs=1e-12)
         top = float(np.exp(score.left[-1, 0])) + score.masses.sum()
         assert q[token] * abs(top - 1.0) <= 1e-12
-        # the cut, where the score has it among its edges, or lies to one side of it
+        # The cut is an edge of the score, or the score is on one side of the cut.
         place = draws.score.edges[cell] if np.isinf(offset) else np.logaddexp(
             draws.score.edges[cell], offset
         )  # fmt: skip
         count = int(np.sum(score.edges[1:] <= place + 1e-12))
         mixed += q[token] * (float(np.exp(score.left[-1, 0])) + score.masses[:count].sum())
     if not draws.flat:
-        # shares are of the slices' means, which may be near each other
+        # Shares are relative to the means of the slices, which may be close.
         exact = 1e-12 + 4e-16 / (draws.split.high - draws.split.low)
         assert mixed == pytest.approx(below, abs=exact)

@@ -1,4 +1,4 @@
-"""Every algorithm keeps the target's law: the next L + 1 tokens, by enumeration, to 1e-10."""
+"""Every algorithm keeps the law of the next L + 1 target tokens, by enumeration, to 1e-10."""
 
 from itertools import product
 
@@ -39,9 +39,9 @@ from tests.otlp.decode.tabular_rounds import (
 ALL_SIZES = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))
 """V, L, K."""
 EVERY_SIZE = [size for size in ALL_SIZES if np.prod(size) <= 18]
-"""Any two of them together, and the third where it costs no more than a second."""
+"""Sizes that take at most a second each."""
 LARGER = [size for size in ALL_SIZES if size not in EVERY_SIZE]
-# more would list too many sets of paths as a whole
+# More paths would give too many sets to list.
 SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 2)]
 SIZES_OF_RULES = [(2, 2, 2), (2, 1, 3), (3, 2, 2)]
 ONE_PATH = [(2, 3), (3, 2), (4, 3)]
@@ -52,12 +52,12 @@ RULES = [
 ]
 SINGLE = ["autoregressive", "speculative", "block"]
 MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, "hub")]
-"""All that take K paths; `hub` drafts its own trees."""
+"""All algorithms for K paths; `hub` drafts its own trees."""
 
 
 LARGEST = (4, 3, 3)
 SELECTING = ("tournament", "two-slice", "greedy-multipath")
-"""Selections pick from all V^(K L) sets of paths; tournament verifies every path."""
+"""Selections enumerate all V^(K L) sets of paths; tournament verifies every path."""
 
 GRID = {name: [size for size in EVERY_SIZE if size[2] == 1] for name in SINGLE}
 GRID |= {name: EVERY_SIZE for name in MULTIPLE}
@@ -65,7 +65,7 @@ GRID |= {"hub": [size for size in EVERY_SIZE if size[2] == 2]}
 
 
 def assert_kept_by_prefixes(pair, rng, drafting, verification):
-    """Exact, all drafts and outcomes: of models, and of the same with tokens cut off."""
+    """Check all drafts and outcomes exactly, for models and for the same models truncated."""
     for draft, target in (pair, cut(pair, rng)):
         assert_law_of(target, prefix_law(draft, target, drafting, verification))
 
@@ -140,7 +140,7 @@ LARGE = [
 
 @pytest.mark.parametrize(("verification", "drafting", "vocab_size"), [*ROUNDS, *LARGE], ids=str)
 def test_whole_rounds(verification, drafting, vocab_size):
-    """Of models, and of the same with tokens cut off; path by path as much is accepted."""
+    """For models and the same models truncated; acceptance is equal path by path."""
     rng = np.random.default_rng(2)
     pair = random_pair(vocab_size, drafting.length + 1, rng)
     law = assert_lossless(pair, drafting, verification)
@@ -155,7 +155,7 @@ def test_whole_rounds(verification, drafting, vocab_size):
 
 
 def sharpened(model, power):
-    """The same model at a lower temperature; one of 0 has the likeliest token alone."""
+    """Return the model at a lower temperature; 0 keeps only the most likely token."""
     tables = [(table / table.max(axis=-1, keepdims=True)) ** power for table in model.tables]
     return TabularModel([table / table.sum(axis=-1, keepdims=True) for table in tables])
 
@@ -192,7 +192,7 @@ def test_hard_models(name, pair, drafting, verification):
 
 @pytest.mark.parametrize("first", [[1.0, 1e-310, 0.0], [1.0, 5e-324, 1e-300], [1.0, 0.0, 0.0]])
 def test_fewer_tokens_than_children(first):
-    """Two children are asked for where the draft has one token, or hardly more."""
+    """Two children are requested where the draft has one token, or almost only one."""
     draft = TabularModel([first, [[0.2, 0.3, 0.5]] * 3])
     _, target = random_pair(3, 2, np.random.default_rng(7))
     rules = [ALGORITHMS[name] for name in ("recursive-rejection", "optimal", "naive")]

@@ -1,9 +1,9 @@
-"""What rules that see only the drafted tree can reach: orders, equalities, and the theorems.
+"""Limits of rules that see only the drafted tree: orders, equalities, and theorems.
 
-The bound of a drafting (`drafting_lp`) is reached, pair by pair, by a rule made for that pair.  A
+The bound of a drafting (`drafting_lp`) is attained, for each pair, by a rule made for this pair. A
 verification algorithm does not know the pair: it sees the distributions of both models at the
-drafted nodes.  Over a finite family of pairs, two that look alike on a drafted tree must be treated
-alike there, and the rule must be lossless for each: that is a linear program too.
+drafted nodes.  Over a finite family of pairs, two pairs with the same drafted tree must be treated
+equally, and the rule must be lossless for each pair; this is also a linear program.
 """
 
 from __future__ import annotations
@@ -48,23 +48,22 @@ DRAFTINGS: list[tuple[Drafting, int]] = [
 
 Path = tuple[int, ...]
 Look = frozenset[tuple[Path, bytes, bytes | None]]
-"""What a drafted tree shows: its prefixes, the target's distributions, the draft's where asked."""
+"""Content of a drafted tree: prefixes, target distributions, and draft distributions if called."""
 
 
 def on_tree_optimum(
     pairs: Sequence[Pair], drafting: Drafting, weights: Sequence[float] | None = None
 ) -> float:
-    """Mean block efficiency of the best rule that sees the drafted tree only.
+    """Mean block efficiency of the best rule that sees only the drafted tree.
 
-    The rule answers with an accepted node and a correction, given the drafted prefixes and the
-    distributions of both models there: the target's at all, the draft's where it was asked.  It
-    must be lossless for every pair of the family.  That bounds every rule that is lossless for all
-    pairs there are, and one reaches it where the family is a product: for each prefix some
+    The rule returns an accepted node and a correction, given the drafted prefixes and the
+    distributions of both models there: the target at all nodes, the draft where it was called.  The
+    rule must be lossless for every pair of the family.  The result bounds every rule that is
+    lossless for all pairs; a rule attains it if the family is a product: for each prefix some
     distributions, and all combinations of them.
 
-    A column for each look of a drafted tree, node of it and correction.  A row for each pair,
-    prefix and next token: A(xy) + (mass of corrections y at x) = A(x) p(y | x), which is what
-    lossless means.
+    One column per view of a drafted tree, node and correction.  One row per pair, prefix and next
+    token: A(xy) + (mass of corrections y at x) = A(x) p(y | x), which is losslessness.
     """
     chances = [1.0 / len(pairs)] * len(pairs) if weights is None else weights
     looks = [_looks(pair, drafting) for pair in pairs]
@@ -89,7 +88,7 @@ def on_tree_optimum(
             if fresh:
                 known[look] = program.row(1.0)
             for x, _, _ in look:
-                # where nothing is ever drafted below, the correction follows the target
+                # Without drafts below, the correction follows the target.
                 for y in tokens if x in inner else (None,):
                     end = look, x, y
                     program.add(accepted[x], end, mass)
@@ -101,7 +100,7 @@ def on_tree_optimum(
 
 
 def _looks(pair: Pair, drafting: Drafting) -> dict[Look, float]:
-    """What the drafted trees of a pair show, with probabilities."""
+    """Return the views of the drafted trees of a pair, with probabilities."""
     draft, target = pair
     found: defaultdict[Look, float] = defaultdict(float)
     for tree, mass in draft_trees(draft, drafting):
@@ -112,9 +111,9 @@ def _looks(pair: Pair, drafting: Drafting) -> dict[Look, float]:
 
 
 def family_of(options: list[tuple[Pair, ...]]) -> list[Pair]:
-    """All pairs over V tokens whose first distribution is one, and that take one after each token.
+    """Return all pairs over V tokens with one first distribution and one option after each token.
 
-    Of each option the first distribution counts; a third token comes evenly.
+    The first distribution of each option is scored; a third token is uniform.
     """
     (root,), *below = options
     ends = np.full((len(below),) * 3, 1.0 / len(below))
@@ -126,7 +125,7 @@ def family_of(options: list[tuple[Pair, ...]]) -> list[Pair]:
 
 
 def random_family(size: int, rng: np.random.Generator) -> list[Pair]:
-    """Two distributions after each first token, all their combinations."""
+    """Return all combinations of two distributions after each first token."""
     counts = (1, *(2,) * size)
     return family_of([tuple(random_pair(size, 1, rng) for _ in range(c)) for c in counts])
 
@@ -135,9 +134,10 @@ def random_family(size: int, rng: np.random.Generator) -> list[Pair]:
 def test_every_pair_reaches_its_bound_whatever_others_there_are(
     drafting: Drafting, size: int
 ) -> None:
-    """The theorem: only one pair counts, and the rule is lossless for all of the family.
+    """The theorem: only one pair is scored, and the rule is lossless for the whole family.
 
-    The others share some of its distributions, so that trees look alike down to where they differ.
+    The other pairs share some of its distributions, so that trees are equal down to the first
+    difference.
     """
     family = random_family(size, np.random.default_rng(size))
     best = pytest.approx(drafting_optimum(*family[0], drafting), abs=SLACK)
@@ -150,7 +150,7 @@ def option(q: list[float], p: list[float]) -> Pair:
 
 
 def test_not_all_pairs_reach_their_bounds_at_once() -> None:
-    """A distribution that the tree may not show decides how paths should be shared."""
+    """A distribution that the tree may not show determines how paths should be shared."""
     hidden = option([0.9, 0, 0.1], [0, 0.7, 0.3]), option([0.2, 0.8, 0], [0.2, 0.2, 0.6])
     family = family_of([
         (option([0.5, 0.3, 0.2], [0, 0.5, 0.5]),),

@@ -1,4 +1,4 @@
-"""Model folders that are damaged, or hold other weights than they say, are refused in a line."""
+"""Model folders that are damaged or have inconsistent weights are refused in one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Spoil = Callable[[Path], object]
 
 
 def renamed(kept: int, prefix: str) -> Spoil:
-    """Put a prefix before the names of all weights but the first few, as wrappers do."""
+    """Add a prefix to the names of all weights except the first few, as wrappers do."""
 
     def spoil(folder: Path) -> None:
         file = folder / "model.safetensors"
@@ -60,15 +60,15 @@ def configured(**values: Any) -> Spoil:
 
 
 def emptied(folder: Path) -> None:
-    """Put an empty file of pickles in the place of the weights."""
+    """Replace the weights by an empty pickle file."""
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").touch()
 
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "prefixed": (renamed(0, "_orig_mod."), "lack .* and have beside .*_orig_mod"),
+    "prefixed": (renamed(0, "_orig_mod."), "lack .* and have in addition .*_orig_mod"),
     "one renamed": (renamed(3, "x."), r"lack model\.layers"),
-    "more": (beside, r"have beside .* model\.more;"),
+    "more": (beside, r"have in addition model\.more;"),
     "deeper": (configured(num_hidden_layers=9), r"lack model\.layers\.[2-8].* more"),
     "wider": (configured(vocab_size=5000), "cannot load"),
     "cut": (lambda at: os.truncate(at / "model.safetensors", 5000), "cannot load"),
@@ -97,7 +97,7 @@ def test_a_folder_that_is_not_whole_is_refused(name: str, tmp_path: Path) -> Non
 
 
 def test_tied_weights_are_not_missing(tmp_path: Path) -> None:
-    """A head that is the embedding is saved once."""
+    """A head tied to the embedding is saved once."""
     model = tiny("llama", tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(find_model(TRAINED_PAIR[1])).save_pretrained(
@@ -129,13 +129,13 @@ def test_padding_of_a_pair_is_cut_and_said(padded: str, tmp_path: Path, caplog) 
     wide.model.resize_token_embeddings(4160, mean_resizing=False)
     with torch.no_grad():
         head = wide.model.get_output_embeddings().weight
-        head[4096:] = head[:64]  # as likely as tokens that there are
+        head[4096:] = head[:64]  # as likely as real tokens
     wide.model.save_pretrained(tmp_path)
     wide.tokenizer.save_pretrained(tmp_path)
     names = {"target": TRAINED_PAIR[0], "draft": TRAINED_PAIR[1]}
     names[padded.removeprefix("trained:")] = str(tmp_path)
     pair = load_pair(**names, device="cpu")
-    assert "4,096 are kept, and the padding" in caplog.text
+    assert "4,096 logits are kept, and the padding" in caplog.text
     for model, source in zip(pair, TRAINED_PAIR[::-1], strict=True):
         plain = load_model(source, device="cpu")
         tree = TokenTree(np.array([-1, 17]), np.array([-1, 0]))
@@ -150,7 +150,7 @@ def test_other_sizes_than_padding_are_refused(tmp_path: Path) -> None:
     short = load_model(TRAINED_PAIR[1], device="cpu")
     short.model.resize_token_embeddings(4000)
     short.model.save_pretrained(tmp_path)
-    short.tokenizer.save_pretrained(tmp_path)  # which knows 4,096
+    short.tokenizer.save_pretrained(tmp_path)  # its vocabulary has 4,096 tokens
     with pytest.raises(InvalidInputError, match="4000 tokens and the target"):
         load_pair(str(tmp_path), device="cpu")
 
@@ -158,6 +158,6 @@ def test_other_sizes_than_padding_are_refused(tmp_path: Path) -> None:
 def test_other_vocabularies_are_refused_before_weights_are_read(tmp_path: Path) -> None:
     folder = shutil.copytree(find_model(TRAINED_PAIR[1]), tmp_path / "draft")
     configured(vocab_size=4000)(folder)
-    (folder / "model.safetensors").write_bytes(b"")  # whoever reads it fails
+    (folder / "model.safetensors").write_bytes(b"")  # reading it fails
     with pytest.raises(InvalidInputError, match="4000 tokens and the target"):
         load_pair(str(folder), device="cpu")

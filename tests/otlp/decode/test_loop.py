@@ -1,4 +1,4 @@
-"""The loop that writes text: its law by enumeration, ends, contexts that end, what it refuses."""
+"""The decoding loop: its law by enumeration, end tokens, context limits, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAIR = decode.random_pair(2, 8, np.random.default_rng(3))
 
 
 class Short(decode.TabularModel):
-    """A model whose texts are short, or have an end."""
+    """A model with a short context, or with an end token."""
 
     limit: int | None = None
     last: tuple[int, ...] = ()
@@ -30,7 +30,7 @@ class Short(decode.TabularModel):
 
 
 def law_of(target, prompt, tokens, **how):
-    """Exact law of the text after a prompt."""
+    """Return the exact law of the text after a prompt."""
     found = defaultdict(float)
     runs = decode.enumerate_choices(
         lambda chooser: decode.decode(target, [prompt], tokens, chooser, **how)
@@ -72,7 +72,7 @@ def test_contexts_that_end_shorten_what_is_drafted(limits):
     how = {"draft": draft, "drafting": decode.iid_paths(1, 2), "verification": decode.Block()}
     found = law_of(target, prompt, 4, **how)
     assert_same(law_of(target, prompt, 4), found)
-    # a context of five tokens is read whole, and gives a sixth
+    # A context of five tokens is used fully, and gives a sixth token.
     wanted = 4 if target.limit is None else min(4, target.limit + 1 - prompt.size)
     assert {len(text) for text in found} == {wanted}
 
@@ -105,9 +105,9 @@ def test_models_stand_before_the_round_that_is_given_out():
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"tokens": 0}, InvalidInputError, "tokens is 0"),
-        ({"prompts": []}, InvalidInputError, "of one prompt at least"),
-        ({"prompts": None}, InvalidInputError, "prompts is None"),
+        ({"tokens": 0}, InvalidInputError, "tokens must be .*, got 0"),
+        ({"prompts": []}, InvalidInputError, "list of 1 prompt or more"),
+        ({"prompts": None}, InvalidInputError, "prompts must be .* got None"),
         ({"ends": 3}, InvalidInputError, "ends"),
         ({"prompts": [[0], [7]]}, InvalidInputError, "prompt 2"),
         ({"draft": None}, InvalidInputError, "or none of the three"),
@@ -115,7 +115,7 @@ def test_models_stand_before_the_round_that_is_given_out():
         ({"verification": decode.TwoSlicePaths(), "drafting": decode.prefix_tree([2, 2])},
          UnsupportedProblemError, "two-slice"),
         ({"ends": [9]}, InvalidInputError, "ends"),
-        ({"rng": 3}, InvalidInputError, "random generator is"),
+        ({"rng": 3}, InvalidInputError, "random generator must be a Generator, got 3"),
     ],
 )  # fmt: skip
 def test_what_it_refuses(change, kind, words):

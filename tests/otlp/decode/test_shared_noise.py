@@ -1,4 +1,4 @@
-"""Noise from seed and place, drafts that know it, and texts that are those of plain decoding."""
+"""Noise from seed and position, drafts that use it, and texts equal to plain decoding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from otlp.errors import InvalidInputError
 from otlp.numerics.exponentials import exponentials, noise_row, row_key
 from otlp.studies.decoding import Setting, measure
 from otlp.testing.plain_equality import candidates, exponential, verify_equality
-from otlp_lab.calibrating import Races, race, together
+from otlp_lab.calibrating import Races, concatenate, race
 from otlp_lab.design.adaptive import adaptive_branching
 from tests.otlp.decode.markov_chains import Markov, chains
 
@@ -51,7 +51,7 @@ EMPTY = np.empty(0, dtype=np.int64)
 
 
 def text(draft: Model, target: Model, drafting: Drafting, tokens: int) -> list[int]:
-    """As many tokens after token 0, or up to an end token."""
+    """Generate a number of tokens after token 0, or up to an end token."""
     how: dict[str, Any] = {"draft": draft, "drafting": drafting, "verification": Equality()}
     return write(target, tokens, [0], **how)
 
@@ -129,7 +129,7 @@ SAMPLINGS = (
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_texts_are_those_of_plain_decoding(size: int, sampling: Sampling) -> None:
-    """Forty-five texts each, 1,125 in all."""
+    """Forty-five texts per case, 1,125 in total."""
     for seed in range(5):
         draft, target = chains(size, seed, (size - 1,) if seed % 2 else ())
         target.sampling = sampling
@@ -139,13 +139,13 @@ def test_texts_are_those_of_plain_decoding(size: int, sampling: Sampling) -> Non
             pair = with_shared_noise(drafts[number % 3], target, (seed, number))
             plain = write(pair[1], 7, [0])
             assert text(*pair, drafting, 7) == plain
-            # another seed of the draft's costs calls, not the text
+            # Another draft seed changes the number of calls, not the text.
             stranger = Perturbed(draft, seed + 100, Calibration(0.3, 0.0))
             assert number or text(stranger, pair[1], drafting, 7) == plain
 
 
 class Penalised(TextModel):
-    """A target whose next-token distribution depends on all of the text."""
+    """A target whose next-token distribution depends on the whole text."""
 
     def __init__(self, model: Markov, penalty: float, longest: int) -> None:
         super().__init__(model.vocab_size, "penalised")
@@ -154,7 +154,7 @@ class Penalised(TextModel):
     def distribution(self, text: IntArray) -> FloatArray:
         seen = np.bincount(text, minlength=self.vocab_size)
         row = self.model.distribution(text) / self.penalty**seen
-        # and no token stands three times in a row
+        # No token occurs three times in a row.
         row[text[-1]] *= np.unique(text[-self.longest :]).size > 1
         found: FloatArray = row / row.sum()
         return found
@@ -162,7 +162,7 @@ class Penalised(TextModel):
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
 def test_penalties_on_the_target_alone_and_batches(size: int) -> None:
-    """Eight texts each; prompts of several lengths at once are as each by itself."""
+    """Eight texts per case; batched prompts of different lengths give the same texts."""
     draft, markov = chains(size, 20 + size)
     target = Penalised(markov, 1.7, 2)
     prompts = [np.arange(n) % size for n in (2, 3, 5, 4)]
@@ -247,7 +247,7 @@ def test_chances_are_a_distribution_of_what_the_target_draws() -> None:
 
 
 def test_a_threshold_keeps_just_the_prefixes_that_reach_it() -> None:
-    """By the products of chances along all paths of two tokens."""
+    """Compared with the products of probabilities along all paths of two tokens."""
     draft, _ = chains(6, 3)
     sizes, chooser = [], RandomChooser(np.random.default_rng())
     for seed in range(6):
@@ -269,7 +269,7 @@ def test_a_threshold_keeps_just_the_prefixes_that_reach_it() -> None:
 
 
 def test_a_scale_is_found_again() -> None:
-    """Winners by Luce's choice itself, with a mass that the draft does not know."""
+    """Winners by the choice rule of Luce, with a mass unknown to the draft."""
     rng = np.random.default_rng(1)
     scores = np.sort(-rng.gamma(1.0, 2.0, size=(20_000, 32)), axis=1)[:, ::-1]
     scores -= scores[:, :1]
@@ -282,7 +282,7 @@ def test_a_scale_is_found_again() -> None:
 
 
 def test_one_scale_serves_all_temperatures() -> None:
-    """Where the draft's logits err by Gumbel variables, sigma T is their size."""
+    """If the errors of the draft logits are Gumbel variables, sigma T is their scale."""
     rng, found = np.random.default_rng(2), []
     logits = rng.normal(scale=2.0, size=(400, 30))
     wrong = 0.8 * rng.gumbel(size=logits.shape)
@@ -292,7 +292,7 @@ def test_one_scale_serves_all_temperatures() -> None:
         found.append(race(rows, temperature, seed=3, races=3))
     scales = [one.calibration().scale for one in found]
     assert scales == pytest.approx([0.8, 0.8], rel=0.25)
-    assert min(scales) <= together(found).calibration().scale <= max(scales)
+    assert min(scales) <= concatenate(found).calibration().scale <= max(scales)
 
 
 def test_the_study_decodes_with_it() -> None:
@@ -309,25 +309,25 @@ def test_the_study_decodes_with_it() -> None:
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        (lambda d, t: GumbelMax(t, -1), "the seed of the noise is -1"),
-        (lambda d, t: GumbelMax(t, None), "the seed of the noise is None"),
-        (lambda d, t: GumbelMax(t, 0.5), "the seed of the noise is 0.5"),
-        (lambda d, t: GumbelMax(t, True), "the seed of the noise is True"),
+        (lambda d, t: GumbelMax(t, -1), "the seed of the noise must be .*, got -1"),
+        (lambda d, t: GumbelMax(t, None), "the seed of the noise must be .*, got None"),
+        (lambda d, t: GumbelMax(t, 0.5), "the seed of the noise must be .*, got 0.5"),
+        (lambda d, t: GumbelMax(t, True), "the seed of the noise must be .*, got True"),
         (lambda d, t: GumbelMax(t, ()), "seed of the noise is empty"),
         (lambda d, t: GumbelMax(t, 2**63), "must be below 2\\^63"),
-        (lambda d, t: GumbelMax(GumbelMax(t, 0), 0), "has noise already"),
+        (lambda d, t: GumbelMax(GumbelMax(t, 0), 0), "already has noise"),
         (lambda d, t: GumbelMax("target", 0), "must be a Model"),
-        (lambda d, t: row_key(0, -1), "the place is -1"),
+        (lambda d, t: row_key(0, -1), "the place must be .*, got -1"),
         (lambda d, t: with_shared_noise(chains(4, 0)[0], t, 0), "has 4 tokens and the target"),
-        (lambda d, t: with_shared_noise(d, t, 0, OTHERS), "is of target t with draft d"),
-        (lambda d, t: Calibration(0.0, 0.1), "scale of a calibration is 0"),
-        (lambda d, t: Calibration(1.0, 1.0), "unknown is 1"),
+        (lambda d, t: with_shared_noise(d, t, 0, OTHERS), "was fitted to target t with draft d"),
+        (lambda d, t: Calibration(0.0, 0.1), "scale of a calibration must be .* 0, got 0"),
+        (lambda d, t: Calibration(1.0, 1.0), "unknown must be less than 1, got 1"),
         (lambda d, t: Calibration(float("nan"), 0.1), "scale"),
         (lambda d, t: Perturbed(d, 0, 1.2), "must be a Calibration"),
-        (lambda d, t: race([], 1.0, 0), "no row to race on"),
+        (lambda d, t: race([], 1.0, 0), "rows must not be empty"),
         (
             lambda d, t: text(Perturbed(d, 0), t, top_tree(2, 2), 3),
-            "equality needs a target that is certain",
+            "equality needs a deterministic target",
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A draft that is its target without some layers: the laws of a model that was cut and saved."""
+"""A draft that is its target without some layers, against a model saved without the layers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def network(kind: str):
 
 
 def deleted(whole, layers: list[int]):
-    """The same by hand, as a file would hold it: layers deleted, the others numbered anew."""
+    """Delete layers and renumber the others, as in a saved model."""
     config = deepcopy(whole.config)
     kept = [layer for layer in range(4) if layer not in layers]
     config.num_hidden_layers = len(kept)
@@ -64,7 +64,7 @@ def deleted(whole, layers: list[int]):
 @pytest.mark.parametrize("layers", [[0], [3], [2, 1], [0, 1, 3]])
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws_are_those_of_a_model_without_the_layers(kind: str, layers: list[int]) -> None:
-    """To the bit, in one call over the text and, rolled back, over trees with a cache."""
+    """Bitwise equal, in one call over the text and with a cache over trees and rollbacks."""
     whole = network(kind)
     before = {name: value.clone() for name, value in whole.state_dict().items()}
     draft = skip_layers(HuggingFaceModel(whole, name="whole"), layers)
@@ -88,12 +88,12 @@ def test_laws_are_those_of_a_model_without_the_layers(kind: str, layers: list[in
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("kind", [*AT_ONCE, *AS_PATHS])
 def test_every_architecture_runs_without_a_layer(kind: str, layer: int) -> None:
-    """As if the layer were taken out of the list of its layers; or it is refused."""
+    """As if the layer were removed from the list of layers; or the architecture is refused."""
     whole = tiny(kind)
     try:
         shorter = without_layers(whole, [layer], kind)
     except UnsupportedProblemError:
-        assert kind in ("bart", "llama4_text")  # of two lists, and of a list of some layers
+        assert kind in ("bart", "llama4_text")  # for two lists, and for a list of some layers
         return
     config = whole.config.get_text_config()
     count = config.num_hidden_layers
@@ -121,11 +121,11 @@ def test_weights_are_shared(kind: str) -> None:
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([4], r"layers must be different layers of whole, 0 to 3, got \[4\]"),
-        ([-1], "different layers of whole, 0 to 3"),
-        ([1, 1], "different layers of whole, 0 to 3"),
-        ([1.0], "different layers of whole, 0 to 3"),
-        ([True], "different layers of whole, 0 to 3"),
+        ([4], r"layers must be distinct layers of whole, 0 to 3, got \[4\]"),
+        ([-1], "distinct layers of whole, 0 to 3"),
+        ([1, 1], "distinct layers of whole, 0 to 3"),
+        ([1.0], "distinct layers of whole, 0 to 3"),
+        ([True], "distinct layers of whole, 0 to 3"),
         ([], "at least one of the 4 layers of whole and not all, got 0"),
         ([0, 1, 2, 3], "at least one of the 4 layers of whole and not all, got 4"),
     ],
@@ -179,7 +179,7 @@ def test_drafts_by_name(target: HuggingFaceModel) -> None:
 
 
 def test_the_sampling_of_a_draft_is_its_own(target: HuggingFaceModel) -> None:
-    """Behind `copying:` and in mixtures the network's laws are cut once, by what is around it."""
+    """With `copying:` and in mixtures, the wrapper truncates the laws of the network once."""
     cool = load_model(TRAINED_PAIR[0], device="cpu", sampling=decode.Sampling(temperature=0.5))
     copying = load_draft("copying:skip:2", cool, sampling=decode.Sampling(temperature=0.5))
     assert isinstance(copying, Copying) and copying.model.sampling == decode.Sampling()
@@ -190,7 +190,7 @@ def test_the_sampling_of_a_draft_is_its_own(target: HuggingFaceModel) -> None:
 def test_a_target_without_layers_runs_where_the_target_does(
     target: HuggingFaceModel, place: dict[str, str]
 ) -> None:
-    with pytest.raises(InvalidInputError, match="reads weights of trained:target, so it runs"):
+    with pytest.raises(InvalidInputError, match="shares weights of trained:target and must run"):
         load_draft("skip:2", target, **place)
 
 

@@ -25,7 +25,7 @@ PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
 
 
 def pair(**settings: Any) -> tuple[Any, Any]:
-    """Target and draft with random weights, in float64; their laws are alike but not the same."""
+    """Return target and draft with random weights, in float64; their laws are similar."""
     target = tiny("llama", 0, **settings).double()
     draft = tiny("llama", 1, num_hidden_layers=1, **settings).double()
     return target, draft
@@ -39,7 +39,7 @@ def loop_of(
     draft_temperature: float | None = None,
     **options: Any,
 ) -> DeviceLoop:
-    """A loop over one target, and a draft if there is one, by rounds of i.i.d. children."""
+    """Return a loop over one target and an optional draft, by rounds of i.i.d. children."""
     target, draft = (*models, None)[:2]
     both = LoopModels(target, draft, sampling or Sampling(), draft_temperature)
     return DeviceLoop(IidRounds(both, branching, verify=verify), **options)
@@ -53,14 +53,14 @@ def raced(
     draft_temperature: float | None = None,
     **options: Any,
 ) -> DeviceLoop:
-    """A loop by shared noise."""
+    """Return a loop with shared noise."""
     target, draft = (*models, None)[:2]
     both = LoopModels(target, draft, sampling or Sampling(), draft_temperature)
     return DeviceLoop(NoiseRounds(both, drafting, calibration), **options)
 
 
 def uncompiled(*models: Any, make: Any = loop_of, **options: Any) -> DeviceLoop:
-    """A loop over networks, whose steps run as they are."""
+    """Return a loop over networks without compilation."""
     return make(*map(Llama, models), compiled=False, **options)
 
 
@@ -71,7 +71,7 @@ def numbers(loop: DeviceLoop, batch: int, seed: int):
 
 
 def verifiers(branching: tuple[int, ...]) -> list[Any]:
-    """Those that a shape is verified by: on the CPU, and, if it is one of paths, elsewhere."""
+    """Return the verifiers of a shape: on the CPU and, for paths, on other devices."""
     paths = all(children == 1 for children in branching[1:])
     both = (verify_on_cpu, verify_on_device) if paths else (verify_on_cpu,)
     return [partial(one, branching) for one in both]

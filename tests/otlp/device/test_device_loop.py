@@ -1,8 +1,8 @@
-"""The loop on the device: the reference's tokens for the same numbers, the target's law, few bytes.
+"""The loop on the device: the tokens of the reference, the law of the target, few transfers.
 
-The reference is `play_round` on the plain forward of transformers.  Models are in float64 there and
-here, and both round logits to float32 before the softmax, so laws differ by about 1e-15 and a
-uniform number falls between two thresholds once in some 1e12 rounds.
+The reference is `play_round` with the plain forward pass of transformers.  Both use float64 models
+and round logits to float32 before the softmax, so laws differ by about 1e-15, and a uniform number
+falls between two thresholds about once in 1e12 rounds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from tests.tiny_models import tiny  # noqa: E402
 
 
 class SameLaws(HuggingFaceModel):
-    """The reference's models, with the softmax of the device."""
+    """The models of the reference, with the softmax of the device."""
 
     def distributions(self, tree, nodes):
         rows = logits_to_probs(torch.from_numpy(self.logits(tree, nodes)), self.sampling).double()
@@ -68,7 +68,7 @@ class SameLaws(HuggingFaceModel):
 
 
 class Given(Chooser):
-    """Takes each round's decisions by the numbers that the loop takes them by."""
+    """Makes the decisions of each round with the numbers of the loop."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -116,11 +116,11 @@ def test_the_tokens_of_the_reference(length: int, known: int) -> None:
         wanted = rounds_of_reference(target, draft, prompt, length, 60, source, row)
         assert found.texts[row].tolist() == wanted
     assert found.calls.max() == found.rounds
-    assert found.tokens / found.calls.sum() > 1.1  # drafts are accepted, too
+    assert found.tokens / found.calls.sum() > 1.1  # drafts are also accepted
 
 
 def forced(rows, tokens):
-    """Numbers that draw these tokens: the middles of their steps."""
+    """Return numbers that draw the given tokens: the midpoints of their steps."""
     cumulative = rows.cumsum(-1)
     middle = cumulative - 0.5 * rows
     return middle.gather(-1, tokens[..., None])[..., 0] / cumulative[..., -1]
@@ -133,7 +133,7 @@ def law(model: Any, text: list[int]):
 
 
 def prefixes(branching: tuple[int, ...], tokens) -> list[list[int]]:
-    """What each slot of a drafted tree stands for, the root first."""
+    """Return the prefix of each slot of a drafted tree, the root first."""
     found: list[list[int]] = [[]]
     for slot, parent in enumerate(prefix_tree(branching).shape[1:]):
         found.append([*found[parent], int(tokens[slot])])
@@ -145,9 +145,9 @@ def prefixes(branching: tuple[int, ...], tokens) -> list[list[int]]:
     [(2, (2, 1)), (3, (1, 1)), (4, (2,)), (2, (2, 2)), (3, (1, 2)), (4, (1, 2)), (2, (1, 2, 1))],
 )
 def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None:
-    """Every draft as a row of one batch: its tokens are drawn, and the laws are the models' own.
+    """One batch with a row per possible draft: tokens are as drawn, laws are those of the models.
 
-    That verification is lossless given these is proved by enumeration in tests/otlp/batched.
+    tests/otlp/batched enumerates that verification is lossless given these.
     """
     target, draft = pair(vocab_size=vocab, pad_token_id=None, bos_token_id=None)
     prompt, seen = [1, 0], []
@@ -184,13 +184,17 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([], r"ended before the texts: there must be a float64 tensor of shape \(1, 5\)"),
-        ([torch.zeros(1, 3).double()], r"round 1 have shape \(1, 3\)"),
-        ([torch.zeros(1, 5)], "type torch.float32"),
-        ([torch.zeros(1, 5).double(), 3], "round 2 are 3"),
-        ([torch.ones(1, 5).double()], r"hold 1.0: there must be .* in \[0, 1\)"),
-        ([torch.full((1, 5), float("nan")).double()], "hold nan"),
-        ([torch.full((1, 5), -1e-300, dtype=torch.float64)], "hold -1"),
+        (
+            [],
+            r"ended before the texts; those of each round must be a float64 tensor of "
+            r"shape \(1, 5\)",
+        ),
+        ([torch.zeros(1, 3).double()], r"round 1 must be .*, got torch.float64 of shape \(1, 3\)"),
+        ([torch.zeros(1, 5)], "got torch.float32"),
+        ([torch.zeros(1, 5).double(), 3], "round 2 must be .*, got 3"),
+        ([torch.ones(1, 5).double()], r"must be .* in \[0, 1\), got entry 1.0"),
+        ([torch.full((1, 5), float("nan")).double()], "got entry nan"),
+        ([torch.full((1, 5), -1e-300, dtype=torch.float64)], "got entry -1"),
     ],
 )
 def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> None:
@@ -205,13 +209,13 @@ def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> Non
     [
         (lambda models: DeviceLoop(IidRounds(models), compiled="no"), "compiled"),
         (lambda models: DeviceLoop(IidRounds(models), capture=None), "capture"),
-        (lambda models: DeviceLoop(models), "rounds is LoopModels"),
+        (lambda models: DeviceLoop(models), "rounds must be a Rounds, got LoopModels"),
         (lambda models: IidRounds(models, verify=3), "verify"),
         (lambda models: IidRounds(models, clock=3), "clock"),
-        (lambda models: IidRounds(models.target), "models is"),
-        (lambda models: IidRounds(LoopModels(models.target), (2, 1)), "there is no draft"),
+        (lambda models: IidRounds(models.target), "models must be a LoopModels"),
+        (lambda models: IidRounds(LoopModels(models.target), (2, 1)), "branching must be left out"),
         (lambda models: LoopModels(models.target, models.draft, sampling=1.0), "sampling"),
-        (lambda models: LoopModels(models.target, 3), "the draft is 3"),
+        (lambda models: LoopModels(models.target, 3), "the draft must be a Llama, got 3"),
         (lambda models: LoopModels(models.target, draft_temperature=1.0), "there is no draft"),
         (lambda models: IidRounds(LoopModels(models.target), verify=print), "there is no draft"),
     ],
@@ -222,7 +226,7 @@ def test_options_that_are_none(make: Any, words: str) -> None:
 
 
 class Network(TextModel):
-    """A network that reads each text afresh."""
+    """A network that processes each text without a cache."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model.config.vocab_size, "network")
@@ -235,7 +239,7 @@ class Network(TextModel):
 @pytest.mark.parametrize("shares", [(), (0.3, 0.8)], ids=["alone", "copying"])
 @pytest.mark.parametrize("branching", [(1, 1), (3, 1), (2, 3), (1, 2, 1)])
 def test_the_laws_along_a_text(branching: tuple[int, ...], shares: tuple[float, ...]) -> None:
-    """After rejections and whole paths alike, the caches hold what a fresh reading would give."""
+    """After rejections and whole paths, the caches are as after processing the text anew."""
     target, draft = pair()
     text, lengths = [], []
     drafts = Copying(Network(draft), shares) if shares else Network(draft)
@@ -259,7 +263,7 @@ def test_the_laws_along_a_text(branching: tuple[int, ...], shares: tuple[float, 
     verify = verifiers(branching)[0]
     models = Llama(target), Llama(draft, shares)
     loop = loop_of(*models, branching=branching, verify=checking, compiled=False)
-    # a new shape is warmed up by rounds that no text goes on from
+    # The warm-up rounds of a new shape do not change any text.
     loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 0))
     text += PROMPTS[0]
     decoded = loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 2))
@@ -272,7 +276,7 @@ def test_the_laws_along_a_text(branching: tuple[int, ...], shares: tuple[float, 
     [((1, 1), ()), ((2, 1), (0.3, 1.0)), ((2, 2), (0.3, 1.0))],
 )
 def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[float, ...]) -> None:
-    """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""
+    """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, fixed seed."""
     target, draft = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
     models, prompt = (Llama(target), Llama(draft, shares)), [1, 0, 2, 1, 0]
     loop = loop_of(*models, branching=branching, compiled=False)
@@ -284,7 +288,7 @@ def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[fl
 
 
 def test_a_text_that_is_done_copies_from_within_the_cache() -> None:
-    """Held beyond the slots, while another text goes on: it takes a round whole, and waits."""
+    """A finished text accepts a whole round and waits beyond the slots while another continues."""
     target, _ = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
     loop = loop_of(Llama(target), Llama(target, (0.0, 0.5)), slots=16, compiled=False)
     found = loop.decode([[1, 0, 1], [2]], 8, torch.Generator().manual_seed(0))
@@ -295,7 +299,7 @@ def test_a_text_that_is_done_copies_from_within_the_cache() -> None:
 
 
 class ReadBacks(TorchDispatchMode):
-    """Counts what is read from tensors as numbers."""
+    """Counts transfers of numbers from tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +321,7 @@ def test_one_flag_is_read_a_round_whatever_the_vocabulary(vocab: int) -> None:
         with ReadBacks() as read:
             found = loop.decode([[1, 2], [3]], tokens, torch.Generator().manual_seed(0))
         counts.append(read.found - found.rounds)
-    assert counts[0] == counts[1]  # what is read beside the flags does not grow with the rounds
+    assert counts[0] == counts[1]  # other transfers do not grow with rounds
 
 
 def test_plain_decoding_is_a_draft_of_nothing() -> None:
@@ -358,24 +362,24 @@ def test_half_precision_and_other_kinds() -> None:
     for kind in ("qwen2", "qwen3"):
         loop = uncompiled(*[tiny(kind)] * 2, branching=(1, 1))
         found = loop.decode([[1, 2]], 9, numbers(loop, 1, 0))
-        assert found.calls[0] <= 4  # the draft is the target: two are accepted but for rounding
+        assert found.calls[0] <= 4  # draft = target: two accepted, up to rounding
     loop = uncompiled(*[tiny("llama").bfloat16()] * 2, branching=(2, 1))
     assert loop.decode([[1, 2]], 9, numbers(loop, 1, 0)).texts[0].size == 9
 
 
 def test_a_step_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_said", set())
+    monkeypatch.setattr(compiling, "_warned", set())
 
     def looks(values):
         return values + (1 if values.sum().item() > 0 else 2)
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as printed:
         warnings.simplefilter("always")
         steps = [compiling.CompiledStep(looks) for _ in range(2)]
         found = [step(torch.ones(2)).tolist() for step in steps for _ in range(2)]
     assert found == [[2.0, 2.0]] * 4
     assert not any(step.compiled for step in steps)
-    assert len([w for w in said if "not compiled" in str(w.message)]) == 1
+    assert len([w for w in printed if "not compiled" in str(w.message)]) == 1
 
 
 WITHOUT_COMPILER = """
@@ -393,23 +397,23 @@ print(*loop.uncompiled)
 @pytest.mark.slow
 @pytest.mark.long
 def test_without_a_compiler_steps_run_as_they_are() -> None:
-    """In a process of its own: what a compiler cannot do is remembered."""
+    """In a separate process: compiler failures are remembered."""
     loop = uncompiled(*pair(), branching=(1, 1))
     wanted = loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0]
     environment = {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    said = run_python(WITHOUT_COMPILER, **environment)
-    assert said.splitlines() == [str(wanted.tolist()), "1", "commit draft target"]
-    assert loop.uncompiled == []  # nothing was to be compiled
+    printed = run_python(WITHOUT_COMPILER, **environment)
+    assert printed.splitlines() == [str(wanted.tolist()), "1", "commit draft target"]
+    assert loop.uncompiled == []  # no compilation was requested
 
 
 @pytest.mark.slow
-@pytest.mark.long  # a compiler takes a minute; what it makes of a model: test_llama.py
+@pytest.mark.long  # Compilation takes a minute; test_llama.py tests the compiled model.
 @pytest.mark.parametrize(
     ("branching", "batches"),
     [
         ((1, 1), (PROMPTS,)),
         ((2, 2), (PROMPTS,)),
-        # another shape, and back to one that is compiled
+        # another shape, then a compiled shape again
         ((1, 1), (PROMPTS, PROMPTS[:1], PROMPTS)),
     ],
 )
@@ -433,7 +437,7 @@ def test_compiled_steps_decode_the_same_tokens(
 @pytest.mark.long
 def test_each_loop_has_compiled_steps_of_its_own() -> None:
     prompt = [[5, 9, 3]]
-    for seed in range(10):  # more than the versions that a compiler keeps of one function
+    for seed in range(10):  # more than the number of versions that the compiler caches per function
         model = Llama(tiny("llama", seed).double())
         texts = []
         for compiled in (False, True):
@@ -451,9 +455,9 @@ def test_what_is_refused() -> None:
     for odd in ((1.5,), (float("nan"),)):
         with pytest.raises(InvalidInputError, match="shares"):
             Llama(pair()[0], odd)
-    with pytest.raises(InvalidInputError, match="the target copies"):
+    with pytest.raises(InvalidInputError, match="the target must have no shares"):
         LoopModels(Llama(pair()[0], (0.5,)), small)
-    with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
+    with pytest.raises(InvalidInputError, match="same vocabulary, got 64 tokens and 32"):
         LoopModels(Llama(tiny("llama", vocab_size=32)), small)
     for branching in ((), (2, 0), (2.5,)):
         with pytest.raises(InvalidInputError):
@@ -461,11 +465,11 @@ def test_what_is_refused() -> None:
     loop = loop_of(large, small, branching=(1, 1), slots=32, compiled=False)
     free = loop_of(large, small, branching=(1, 1), compiled=False)
     for decoding, prompts, words in (
-        (loop, [[1] * 20], "needs 33 slots, and the caches have 32"),
+        (loop, [[1] * 20], "slots must be at least 33 .*, got 32"),
         (free, [[1], [1] * 120], "prompt 2 has 120 tokens"),
-        (free, [], "no prompts"),
-        (free, [[]], "prompt 1 is empty"),
-        (free, [[64]], "token 64"),
+        (free, [], "prompts must have at least one prompt, got none"),
+        (free, [[]], "prompt 1 must have at least one token, got none"),
+        (free, [[64]], "token ids in .*, got 64"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             decoding.decode(prompts, 10)
@@ -484,9 +488,9 @@ print(step(torch.ones(3)).tolist(), step(torch.ones(3)).tolist(), step.compiled)
 @pytest.mark.slow
 @pytest.mark.long
 def test_with_a_broken_file_in_the_cache_steps_run_all_the_same(tmp_path: Path) -> None:
-    """As a process that is killed while it writes leaves one."""
+    """A process killed during a write leaves such a file."""
     for _ in range(2):
-        said = run_python(IN_A_CACHE, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
-        assert said.split()[:-1] == "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]".split()
-        # the step's own is the largest; the others ask what the processor can
+        printed = run_python(IN_A_CACHE, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+        assert printed.split()[:-1] == "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]".split()
+        # The largest is that of the step; the others query the processor.
         os.truncate(max(tmp_path.rglob("*.so"), key=lambda one: one.stat().st_size), 100)

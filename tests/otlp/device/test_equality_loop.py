@@ -1,4 +1,4 @@
-"""Equality on the device: the texts of plain decoding with their seeds, and the reference's rounds.
+"""Equality on the device: the texts of plain decoding with the same seeds, and reference rounds.
 
 Models are in float64, as in `test_device_loop`.
 """
@@ -51,7 +51,7 @@ def small(vocab: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("vocab", [2, 3, 4, 5, 6])
 def test_a_batch_of_texts_is_that_of_plain_decoding(vocab: int) -> None:
-    """Eight texts a cell, 200 in all; every second has end tokens."""
+    """Eight texts per case, 200 in total; every second text has end tokens."""
     prompts = [[1] * (1 + row % 3) + [row % 2] for row in range(8)]
     for number, sampling in enumerate(SAMPLINGS):
         seeds = [(number, vocab, row) for row in range(8)]
@@ -83,7 +83,7 @@ def test_a_batch_of_texts_is_that_of_plain_decoding(vocab: int) -> None:
 def test_the_rounds_of_the_reference(
     vocab: int, name: str, sampling: Sampling, shares: tuple[float, ...]
 ) -> None:
-    """Texts and numbers of calls."""
+    """Texts and numbers of calls are equal."""
     target, draft = pair() if vocab == 64 else small(vocab)
     prompts = PROMPTS if vocab == 64 else ([1, 0, 1], [0], [1, 1])
     loop = raced(
@@ -132,14 +132,14 @@ def test_half_precision_decodes_with_a_draft_that_is_the_target() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long  # a compiler takes a minute
+@pytest.mark.long  # compilation takes a minute
 @pytest.mark.parametrize("name", ["tree", "chain"])
 def test_compiled_steps_make_the_same_noise_and_texts(name: str) -> None:
     models, found = [Llama(one) for one in pair()], []
     for compiled in (False, True):
         loop = raced(*models, drafting=DRAFTINGS[name], compiled=compiled)
         decoded = loop.decode(PROMPTS, 40, SEEDS)
-        noise = loop._prepared(3, 128)[0].kept.noise.numpy().tobytes()
+        noise = loop._prepared(3, 128)[0].buffers.noise.numpy().tobytes()
         found.append(([one.tolist() for one in decoded.texts], decoded.calls.tolist(), noise))
     assert found[0] == found[1]
     assert not loop.uncompiled
@@ -148,13 +148,19 @@ def test_compiled_steps_make_the_same_noise_and_texts(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda models: NoiseRounds(LoopModels(models.target), top_tree(2, 2)), "is no draft"),
+        (
+            lambda models: NoiseRounds(LoopModels(models.target), top_tree(2, 2)),
+            "left out if there is no",
+        ),
         (lambda models: NoiseRounds(LoopModels(models.target), None, Calibration()), "no draft"),
-        (lambda models: NoiseRounds(models, iid_paths(2, 2)), "drafting is .*top_tree"),
-        (lambda models: NoiseRounds(models, top_tree(0, 2)), "drafting is .*top_tree"),
-        (lambda models: NoiseRounds(models, calibration=0.1), "calibration is 0.1"),
-        (lambda models: NoiseRounds(models.draft), "models is"),
-        (lambda models: NoiseRounds(models, clock=3), "clock is 3"),
+        (lambda models: NoiseRounds(models, iid_paths(2, 2)), "drafting must be top_tree.*, got "),
+        (lambda models: NoiseRounds(models, top_tree(0, 2)), "drafting must be top_tree.*, got "),
+        (
+            lambda models: NoiseRounds(models, calibration=0.1),
+            "calibration must be a Calibration, got 0.1",
+        ),
+        (lambda models: NoiseRounds(models.draft), "models must be a LoopModels"),
+        (lambda models: NoiseRounds(models, clock=3), "clock must be a function, got 3"),
     ],
 )
 def test_options_that_do_not_go_together(make: Any, words: str) -> None:

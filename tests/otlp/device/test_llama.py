@@ -1,4 +1,4 @@
-"""The model as a function: compiled as it is, and tried by what its own rounding allows."""
+"""The model as a function: equal when compiled, and tested within its own rounding error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tiny_models import tiny  # noqa: E402
     "kind", ["llama", *(pytest.param(one, marks=pytest.mark.long) for one in ("qwen2", "qwen3"))]
 )
 def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
-    """With biases, normed queries and shared keys; several tokens of several texts."""
+    """With biases, normalised queries and shared keys; several tokens of several texts."""
     model, batch, count = Llama(tiny(kind)), 2, 3
     tokens = torch.arange(batch * count).view(batch, count)
     places = torch.arange(count).expand(batch, -1)
@@ -37,7 +37,7 @@ def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
 
 
 def test_half_precision_is_judged_by_ordinary_tokens_and_the_models_own_rounding() -> None:
-    """On the first ids, often special, what a model says in half precision is no measure."""
+    """The first ids are often special tokens, whose half-precision logits are no measure."""
     model = tiny("llama", vocab_size=512).bfloat16()
 
     def rough(model, given, named, found):

@@ -1,4 +1,4 @@
-"""What every draft scheme must say: as the list of its tuples has it."""
+"""Checks of draft schemes against the list of their tuples."""
 
 from itertools import product
 
@@ -50,7 +50,7 @@ def check_scheme(drafts, order):
     wanted = np.bincount(first, weights=mass, minlength=size)
     got = drafts.priority_marginals(order)
     np.testing.assert_allclose(got, wanted, **CLOSE)
-    # Positive terms only: tiny masses are right to a relative error.
+    # Only positive terms: tiny masses have a small relative error.
     np.testing.assert_allclose(got[wanted > 1e-250], wanted[wanted > 1e-250], rtol=1e-11)
     listed, merged = by_set(drafts.enumerate_sets()), by_set(merge_by_set(tuples))
     assert len(listed) <= drafts.set_count()[0]

@@ -27,7 +27,7 @@ def test_listed_drafts_are_equal_where_their_tuples_are(
 ) -> None:
     listed = one.drafts.enumerate_tuples()
     same = otlp.Explicit(listed.tokens[::-1], listed.mass[::-1], one.vocab_size)
-    one.drafts.mean_draft, one.drafts.probability(listed.tokens)  # what is derived does not count
+    one.drafts.mean_draft, one.drafts.probability(listed.tokens)  # ignore derived attributes
     assert (same == one.drafts) == np.array_equal(same.enumerate_tuples().mass, listed.mass)
     again = pickle.loads(pickle.dumps(one.drafts))
     assert again == one.drafts and hash(again) == hash(one.drafts)
@@ -47,7 +47,7 @@ def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Probl
     for row, mass in zip(tuples.tokens.tolist(), tuples.mass.tolist(), strict=True):
         members = tuple(sorted(set(row)))
         wanted[members] = wanted.get(members, 0.0) + mass
-    # A set may be left out where all its tuples underflow, or its mass does.
+    # A set may be omitted if all its tuples or its mass underflow.
     heavy = [[key for key, mass in sets.items() if mass > 1e-290] for sets in (listed, merged)]
     assert heavy[0] == heavy[1]
     assert set(heavy[0]) == {key for key, mass in wanted.items() if mass > 1e-290}
@@ -73,7 +73,7 @@ def test_every_listed_set_is_found(problem: otlp.Problem) -> None:
 def test_masses_of_tiny_sets_do_not_cancel() -> None:
     tiny = 1e-12
     sets = otlp.IID([1.0 - tiny, tiny], 4).enumerate_sets()
-    # P(the set is {1}) is tiny^4, and P({0, 1}) all but that and (1 - tiny)^4.
+    # P(the set is {1}) is tiny^4, and P({0, 1}) is 1 - tiny^4 - (1 - tiny)^4.
     assert sets.mass[sets.find(np.array([1, 1, 1, 1]))] == pytest.approx(tiny**4, rel=1e-12)
     assert sets.mass[sets.find(np.array([0, 1, 0, 0]))] == pytest.approx(
         4 * tiny * (1 - tiny) ** 3 + 6 * tiny**2, rel=1e-12
@@ -106,13 +106,13 @@ def test_top_k_of_both() -> None:
     assert explicit.enumerate_tuples().tokens.tolist() == [[1], [2]]
     np.testing.assert_allclose(explicit.enumerate_tuples().mass, [0.625, 0.375], atol=1e-15)
     for drafts in (iid, explicit):
-        with pytest.raises(InvalidInputError, match="top-k size is 0"):
+        with pytest.raises(InvalidInputError, match=r"top-k size must be .*, got 0"):
             drafts.top_k(0)
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
 def test_number_of_drafts(n: object) -> None:
-    with pytest.raises(InvalidInputError, match=r"n is .* whole number"):
+    with pytest.raises(InvalidInputError, match=r"n must be an integer .*, got "):
         otlp.IID([0.5, 0.5], n)
 
 

@@ -1,4 +1,4 @@
-"""What a draft scheme is given may be anything: it is taken rightly, or refused by name."""
+"""Any input of a draft scheme is handled correctly or refused by name."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_complex_masked_and_text_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("temperature", [None, "1", True, float("nan"), 0.0, -1.0, np.inf, 10**400])
 def test_temperatures_are_positive_numbers(temperature: Any) -> None:
-    with pytest.raises(InvalidInputError, match="temperature is"):
+    with pytest.raises(InvalidInputError, match="temperature must be"):
         otlp.softmax([1.0, 2.0], temperature)
 
 

@@ -1,4 +1,4 @@
-"""The exported program is the problem: other readers find the optimum that we find."""
+"""The exported program equals the problem: other readers find the same optimum."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.otlp.cli.command import done
 FORMS = ("relaxed", "full")
 
 TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-"""The files advise it: a mass of 1e-8 is nothing to a solver with its usual 1e-7."""
+"""Recommended in the files: solvers with the usual tolerance 1e-7 ignore a mass of 1e-8."""
 
 
 def read(path: Path) -> highspy.Highs:
-    """What HiGHS's own reader makes of a file, with nothing of ours set but the tolerances."""
+    """Read a file with HiGHS, with default options except the tolerances."""
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     for name, value in TOLERANCES.items():
@@ -47,8 +47,8 @@ def test_ten_tokens_and_three_drafts(form: str, tmp_path: Path) -> None:
     target, draft = builtin().distributions(3, top_k=10)
     solution = otlp.solve(otlp.Problem(target, otlp.IID(draft, 3)))
     assert abs(minimum(path) + solution.acceptance) <= 1e-9
-    said = [line for line in path.read_text().splitlines() if line.startswith("* Minimum")]
-    stated = float(said[0].removeprefix("* Minimum -").partition(":")[0])
+    comments = [line for line in path.read_text().splitlines() if line.startswith("* Minimum")]
+    stated = float(comments[0].removeprefix("* Minimum -").partition(":")[0])
     assert abs(stated - solution.acceptance) <= 1e-12
     assert "top_k = 10" in path.read_text()
 
@@ -102,7 +102,7 @@ def test_names_say_which_tokens_are_meant() -> None:
     full = lp_arrays(problem, "full")
     assert full.rows_eq == ("tuple_7_7", "tuple_7_40", "tuple_40_7", "tuple_40_40")
     assert "x_rest_tuple_40_7" in full.variables
-    # a variable is in the two rows that its name is made of
+    # A variable is in the two rows named in its name.
     both = full.A_ub[:, [5]].toarray(), full.A_eq[:, [5]].toarray()
     token, tuple_ = (int(np.flatnonzero(rows)[0]) for rows in both)
     name = full.rows_ub[token].removeprefix("token_")

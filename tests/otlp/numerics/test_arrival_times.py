@@ -1,4 +1,4 @@
-"""Nodes of integrals over the time of the n-th ring: exponentials of every rate, to 1e-12."""
+"""Quadrature over the time of the n-th arrival: exponentials of every rate, to 1e-12."""
 
 from math import lgamma
 

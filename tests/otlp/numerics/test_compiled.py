@@ -1,4 +1,4 @@
-"""Kernels: nothing is compiled by an import, and no place to keep machine code is needed."""
+"""Kernels: imports compile nothing, and a cache folder is not required."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(outer.outer(1.0), sum(outer.outer.dispatcher.stats.cache_hits.values()))
 
 
 def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
-    """Also where the new sources have the size and the time of the old ones."""
+    """Also if the new sources have the size and time stamp of the old ones."""
     head = "from otlp.numerics.compiled import compiled\n"
     inner = tmp_path / "inner.py"
     inner.write_text(head + "@compiled\ndef inner(x): return x + 1.0\n")
@@ -47,7 +47,7 @@ def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
     inner.write_text(head + "@compiled\ndef inner(x): return x + 4.0\n")
     os.utime(inner, (315532800, 315532800))
     assert run_python(code).split() == ["5.0", "0"]
-    # of one file alone, which numba looks at itself, by its time and size
+    # numba itself checks only one file, by time and size
     outer = tmp_path / "outer.py"
     before = outer.stat()
     outer.write_text(outer.read_text().replace("return inner", "return  inner")[:-1])
@@ -55,9 +55,9 @@ def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
     assert run_python(code).split() == ["5.0", "0"]
 
 
-@pytest.mark.slow  # compiles all that it calls anew
+@pytest.mark.slow  # recompiles everything that it calls
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
-    """No file may grow in this process: a write fails as on a full disk."""
+    """A file size limit makes writes fail as on a full disk."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
     run_python(limit + RUN_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
@@ -106,7 +106,7 @@ def _long(steps: int) -> FloatArray:
 
 
 def test_ctrl_c_while_a_kernel_runs_is_ctrl_c() -> None:
-    """Numba makes a SystemError of it where the kernel returns an array."""
+    """Numba raises SystemError instead if the kernel returns an array."""
     _long(1)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

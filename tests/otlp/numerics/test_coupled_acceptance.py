@@ -1,4 +1,4 @@
-"""Acceptance under shared noise: closed forms, races, bounds and what is refused."""
+"""Acceptance under shared noise: closed forms, races, bounds and refused input."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
-from otlp.numerics.coupled_acceptance import _falling, _Rest, coupled_acceptance
+from otlp.numerics.coupled_acceptance import _acceptance_at, _Uncounted, coupled_acceptance
 
 Pair = tuple[FloatArray, FloatArray]
 
 
 def pairs(count: int, rng: np.random.Generator) -> list[Pair]:
-    """Rows of 3 to 30 tokens, some with cut supports, equal, or disjoint."""
+    """Return rows of 3 to 30 tokens, some with truncated, equal or disjoint supports."""
     found = []
     for number in range(count):
         size = int(rng.integers(3, 31))
@@ -37,7 +37,7 @@ def closed_form(p: FloatArray, q: FloatArray) -> float:
 
 
 def races(p: FloatArray, q: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
-    """Rank of the target's draw among the candidates; a thousand if it is none."""
+    """Return the rank of the target draw among the candidates; 1000 if it is not a candidate."""
     times = rng.standard_exponential((count, p.size))
     drawn = (p / times).argmax(axis=1)
     ratios = q / times
@@ -56,14 +56,14 @@ def assert_as_raced(pair: Pair, count: int, rng: np.random.Generator) -> None:
 
 
 def test_one_candidate_is_the_closed_form() -> None:
-    """And the quadrature, which n = 1 does not need, is right to 1e-12."""
+    """The quadrature, which n = 1 does not need, is also correct to 1e-12."""
     for p, q in pairs(40, np.random.default_rng(0)):
         exact = closed_form(p, q)
         assert coupled_acceptance(p, q, 1) == (pytest.approx(exact, abs=1e-13), 0.0)
         can = (p > 0.0) & (q > 0.0)
         if can.any():
-            nothing = _Rest(p, q, np.flatnonzero(q)[:0])
-            found, _ = _falling(p[can] / q[can], p, q, nothing, 1)
+            nothing = _Uncounted(p, q, np.flatnonzero(q)[:0])
+            found, _ = _acceptance_at(p[can] / q[can], p, q, nothing, 1)
             assert float(p[can] @ found) == pytest.approx(exact, abs=1e-12)
 
 
@@ -115,12 +115,12 @@ def test_what_is_cut_stays_within_its_bound() -> None:
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"n": 0}, "n is 0"),
-        ({"counted": 0}, "counted is 0"),
-        ({"knots": 0.5}, "knots is 0.5"),
-        ({"knots": 1}, "knots is 1"),
-        ({"q": [1.0]}, "p has 2 tokens and q 1"),
-        ({"p": [0.5, 0.4]}, "p sums to"),
+        ({"n": 0}, "n must be .*, got 0"),
+        ({"counted": 0}, "counted must be .*, got 0"),
+        ({"knots": 0.5}, "knots must be .*, got 0.5"),
+        ({"knots": 1}, "knots must be .*, got 1"),
+        ({"q": [1.0]}, "p and q must have equally many tokens, got 2 and 1"),
+        ({"p": [0.5, 0.4]}, "p must sum to 1 .*, got 0.9"),
     ],
 )
 def test_bad_input_is_named(wrong: dict[str, Any], match: str) -> None:
@@ -130,7 +130,7 @@ def test_bad_input_is_named(wrong: dict[str, Any], match: str) -> None:
 
 
 def test_candidates_are_at_least_as_good_as_independent_tries() -> None:
-    """Theorem 1 of docs/shared_noise.md, and theorem 2's information bound for draws alone."""
+    """Theorem 1 of docs/shared_noise.md, and the information bound of Theorem 2 for draws."""
     for p, q in pairs(24, np.random.default_rng(4)):
         can = (p > 0.0) & (q > 0.0)
         ratios = p[can] / q[can]

@@ -1,4 +1,4 @@
-"""The formulas that have one owner: slopes of powers, inclusion, running sums, the best score."""
+"""Shared formulas: slopes of powers, inclusion, running sums, the best score."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_running_sums_do_not_drift() -> None:
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), groups=st.integers(1, 4), cells=st.integers(1, 5))
 def test_the_best_score(seed: int, groups: int, cells: int) -> None:
-    """Against the integral over each cell in rational numbers."""
+    """Compared with the integral over each cell in rational numbers."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 5, groups)
     shares = rng.dirichlet(np.full(cells, 0.5), groups) * (rng.random((groups, cells)) < 0.7)
@@ -89,7 +89,7 @@ def test_orders_are_those_of_a_stable_sort(seed: int, size: int) -> None:
     assert sorted(order.tolist()) == list(range(size))
     with np.errstate(all="ignore"):
         ratio = np.where(q > 0.0, p / (q * 2.0**60), np.inf)[order]
-    assert (ratio[:-1] >= ratio[1:]).all()  # so that no ratio overflows; subnormal ones may tie
+    assert (ratio[:-1] >= ratio[1:]).all()  # so that no ratio overflows; subnormal ratios may tie
 
 
 def test_positive_parts() -> None:

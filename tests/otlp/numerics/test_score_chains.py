@@ -1,4 +1,4 @@
-"""Scores as chains of powers and affine maps: parts of a score, and who has the best."""
+"""Scores as chains of powers and affine maps: parts of a score, and the best score."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ fractions = st.floats(0.01, 0.99)
 
 
 def split(score: Score, wins: float, lower: float) -> Score:
-    """A score with so much of the mass below the place that so much of the wins lies below."""
+    """Return a score with given fractions of mass and of wins below a position."""
     cell, offset = win_quantile(score, wins)
     below, above, _, _ = slices(score, cell, offset)
     bottom = float(np.exp(score.left[-1, 0]))
@@ -45,9 +45,9 @@ def some_score(steps: list[tuple[float, float, float]]) -> Score:
 
 
 def rounding(score: Score) -> float:
-    """What a score may be off: z is known to rounding, so the thinner a cell, the more.
+    """Return the error bound of a score: z has rounding error, which is larger for thin cells.
 
-    Of the whole it is no more than rounding, since a thin cell is met as rarely.
+    The total error is of the order of rounding, since thin cells are as rare.
     """
     return 1e-11 + 1e-14 / float(np.exp(score.widths.min()))
 
@@ -65,7 +65,7 @@ def test_each_of_several_powers_wins_by_its_share(
     score = some_score(way)
     powers = np.array(shares) / sum(shares)
     chances = best_score([powered(score, float(h)) for h in powers])
-    # nobody wins below the first cell
+    # no score wins below the first cell
     left = np.exp(score.left[-1, 0])
     np.testing.assert_allclose(chances, powers * (1.0 - left), rtol=0.0, atol=rounding(score))
 
@@ -91,7 +91,7 @@ def test_best_score_against_a_fine_sum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores = [some_score([tuple(rng.uniform(0.2, 0.9, 3)) for _ in range(2)]) for _ in range(3)]
     ends = np.unique(np.exp(np.concatenate([score.edges for score in scores])))
-    # a finer and finer grid at the left ends, where densities may be infinite
+    # Refine the grid at the left ends, where densities may be infinite.
     places = [a + (b - a) * np.geomspace(1e-30, 1.0, 100_001) for a, b in pairwise(ends)]
     grid = np.unique(np.concatenate([ends, *places]))
     values = np.stack([distribution(score, grid) for score in scores])
@@ -101,7 +101,7 @@ def test_best_score_against_a_fine_sum(seed: int) -> None:
 
 
 def distribution(score: Score, z: np.ndarray) -> np.ndarray:
-    """F at some places, by the chain itself in plain numbers."""
+    """Return F at some positions, computed by the chain in ordinary arithmetic."""
     found = np.full(z.size, np.exp(score.left[-1, 0]))
     for i in range(score.masses.size):
         a, b = np.exp(score.edges[i]), np.exp(score.edges[i + 1])
@@ -184,7 +184,7 @@ def test_the_childrens_scores_mix_to_the_parents(score: Score, seed: int, weight
         child = sliced(score, cut.cell, cut.offset, bottom * lower, lower, upper)
         mixed += q[x] * reached(child, grid)
     own = reached(score, grid)
-    # at the top the parent's own links reach 1 to their rounding
+    # At the top, the links of the parent reach 1 up to rounding.
     np.testing.assert_allclose(mixed, own, rtol=0.0, atol=MIXED + abs(1.0 - own[-1]))
 
 
@@ -192,5 +192,5 @@ MIXED = 1e-14
 
 
 def reached(score: Score, grid: np.ndarray) -> np.ndarray:
-    """F at the logarithms of some places, as `slices` says it."""
+    """Return F at the logarithms of some positions, computed by `slices`."""
     return np.array([slices(score, *cell_of(score, log_z))[0] for log_z in grid])

@@ -1,4 +1,4 @@
-"""The likeliest tokens are those of a stable sort, whatever is tied."""
+"""The most likely tokens equal those of a stable sort, for all ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dask's own executor, of two worker processes: the same to the byte, and no task is lost."""
+"""The executor of Dask with two worker processes: equal to the byte, and no task is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def executor() -> Iterator[Executor]:
     distributed = pytest.importorskip("distributed")
     from dask.config import set as configured
 
-    # a busy machine may take longer than the usual 15 s to start a worker again
+    # A busy machine may take longer than the default 15 s to restart a worker.
     patient = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
     with (
         configured({**patient, "distributed.scheduler.allowed-failures": 1}),
@@ -60,7 +60,7 @@ def test_a_task_that_kills_every_worker_costs_itself_alone(executor: Executor) -
 
 
 class LosesAStatus(ThreadPoolExecutor):
-    """Fails as Dask's executor does where a worker dies just after the result was fetched."""
+    """Fails like the Dask executor if a worker exits just after the result was fetched."""
 
     def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
         future = super().submit(function, *args, **options)
@@ -87,6 +87,6 @@ def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         distributed.Client(empty) as client,
-        pytest.raises(ExecutorError, match=r"nothing in 0\.5 s"),
+        pytest.raises(ExecutorError, match=r"no task in 0\.5 s"),
     ):
         list(in_order(abs, range(3), executor=client.get_executor(pure=False)))

@@ -1,4 +1,4 @@
-"""A journal is always the beginning of the work, whatever ended it."""
+"""A journal always contains a prefix of the work, for every kind of interruption."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENTRIES = [{"row": row, "value": row / 7, "words": "x" * row} for row in range(9
 
 
 def finish(path: Path) -> bytes:
-    """Go on after the last whole line, to the end."""
+    """Resume after the last complete line, to the end."""
     with Journal(path, HEADING) as journal:
         done = list(journal.entries())
         assert done == ENTRIES[: len(done)]
@@ -40,7 +40,7 @@ def test_cut_off_anywhere_it_is_finished_to_the_same_bytes(
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"
     whole = finish(path)
-    heading = whole.index(b"\n") + 1  # written whole or not at all
+    heading = whole.index(b"\n") + 1  # written completely or not at all
     path.write_bytes(whole[: heading + cut % (len(whole) - heading)])
     assert finish(path) == whole
     assert finish(path) == whole
@@ -50,8 +50,8 @@ def test_cut_off_anywhere_it_is_finished_to_the_same_bytes(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"n": [1]}, r"n is \[1, 2\] there and \[1\] here"),
-        ({"seed": 3}, "seed is null there and 3 here"),
+        ({"n": [1]}, r"n must be \[1, 2\] as in the journal, got \[1\]"),
+        ({"seed": 3}, "seed must be null as in the journal, got 3"),
         ({"format": "test-2"}, "test-2 journal"),
     ],
 )
@@ -85,7 +85,7 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
                 found = list(journal.entries())
         except JournalError as error:
             assert "j.jsonl" in str(error)
-        else:  # its last line was torn
+        else:  # its last line was incomplete
             assert at == len(whole) - 1 and found == wanted[:-1]
 
 
@@ -95,7 +95,7 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
 
 
 def test_of_many_that_begin_one_journal_at_a_time_none_loses_its_lines(tmp_path: Path) -> None:
-    """Who is not refused finds its lines in the file; the heading stands there once."""
+    """Every process that is not refused finds its lines in the file; the header is written once."""
     path, writers = tmp_path / "j", 24
 
     def write(who: int, barrier: Barrier) -> int:
@@ -123,7 +123,7 @@ def test_of_many_that_begin_one_journal_at_a_time_none_loses_its_lines(tmp_path:
 def test_a_journal_that_is_replaced_while_it_is_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that was opened first has no name any more once it is locked."""
+    """The opened file has been replaced by the time it is locked."""
     path, other = tmp_path / "j", tmp_path / "other"
     finish(path)
     whole = finish(other)
@@ -151,7 +151,7 @@ def test_what_cannot_be_written_is_refused(path: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("room", [0, 1, 30, 60, 100])
 def test_a_full_disk_leaves_whole_lines(room: int, tmp_path: Path) -> None:
-    """The limit on the size of files of a process ends a write midway, as a full disk does."""
+    """A file size limit ends a write midway, as a full disk does."""
     whole = finish(tmp_path / "whole")
     path = tmp_path / "j.jsonl"
     with Journal(path, HEADING) as journal:
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_whole_lines(room: int, tmp_path: Path) -> None:
         journal.append(ENTRIES[:3])
         there = path.read_bytes()
         limit = files_of_at_most(len(there) + room)
-        with limit, pytest.raises(JournalError, match="has room"):
+        with limit, pytest.raises(JournalError, match="has free space"):
             journal.append(ENTRIES[3:])
         assert path.read_bytes() == there
         journal.append(ENTRIES[3:5])

@@ -1,4 +1,4 @@
-"""Problems built when they are asked for are those that are built by hand, in any part."""
+"""Problems built on demand equal problems built directly, for any split."""
 
 from __future__ import annotations
 
@@ -90,20 +90,20 @@ def test_a_scheme_may_be_a_function() -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (CaptureProblems, {"capture": "x"}, "capture is a str"),
-        (CaptureProblems, {"rows": 3}, "rows is a int"),
-        (CaptureProblems, {"rows": [0.5]}, "a row is 0.5"),
-        (CaptureProblems, {"n": 0}, "n is 0"),
-        (CaptureProblems, {"drafts": "iids"}, "drafts is 'iids'"),
-        (CaptureProblems, {"drafts": []}, "drafts is"),
-        (CaptureProblems, {"temperature": 0.0}, "temperature is 0"),
-        (CaptureProblems, {"draft_temperature": -1.0}, "temperature is -1"),
+        (CaptureProblems, {"capture": "x"}, "capture must be .*, got str"),
+        (CaptureProblems, {"rows": 3}, "rows must be .*, got int"),
+        (CaptureProblems, {"rows": [0.5]}, "a row must be .*, got 0.5"),
+        (CaptureProblems, {"n": 0}, "n must be .*, got 0"),
+        (CaptureProblems, {"drafts": "iids"}, "drafts must be .*, got 'iids'"),
+        (CaptureProblems, {"drafts": []}, r"drafts must be .*, got \[\]"),
+        (CaptureProblems, {"temperature": 0.0}, "temperature must be .*, got 0"),
+        (CaptureProblems, {"draft_temperature": -1.0}, "temperature must be .*, got -1"),
         (CaptureProblems, {"top_k": 0}, "top-k"),
         (CaptureProblems, {"top_p": 1.5}, "top-p"),
-        (SyntheticProblems, {"rows": -1}, "rows is -1"),
-        (SyntheticProblems, {"rows": range(-2, 3)}, "counted from 0"),
-        (SyntheticProblems, {"vocab_size": 10}, "vocab_size is 10"),
-        (SyntheticProblems, {"seed": "x"}, "seed is 'x'"),
+        (SyntheticProblems, {"rows": -1}, "rows must be .*, got -1"),
+        (SyntheticProblems, {"rows": range(-2, 3)}, r"no number below 0, got range\(-2, 3\)"),
+        (SyntheticProblems, {"vocab_size": 10}, "vocab_size must be .*, got 10"),
+        (SyntheticProblems, {"seed": "x"}, "seed must be .*, got 'x'"),
     ],
 )
 def test_bad_arguments_are_refused_before_any_row(

@@ -15,7 +15,7 @@ OTHER = otlp.Problem([0.1, 0.6, 0.3], otlp.Greedy([0.5, 0.3, 0.2], n=2))
 
 
 def mixed() -> list[Row]:
-    """Two that are solved, one that is refused, one that stops without a plan."""
+    """Return two solved problems, one refused, and one that stops without a plan."""
     late = otlp.solve(PROBLEM, "linear-program", time_limit=1e-9, throw=False)
     assert late.plan is None
     return [*otlp.solve_many([PROBLEM, OTHER, PROBLEM], "martingale"), Row(3, late)]

@@ -1,4 +1,4 @@
-"""Results in the order of the tasks, whatever the workers, and whatever becomes of them."""
+"""Results are in the order of the tasks, for any workers and worker failures."""
 
 from __future__ import annotations
 
@@ -104,15 +104,15 @@ def test_an_executor_that_loses_a_worker_names_the_task_and_its_end(
 ) -> None:
     with make() as executor:
         found = []
-        with pytest.raises(ExecutorError, match=r"lost a worker .*new one, or with jobs"):
+        with pytest.raises(ExecutorError, match=r"lost a worker .*new executor, or with jobs"):
             for result in in_order(deadly, range(100), 2, executor=executor):
                 found.append(result)
-        # what was under way is done, so that the same work goes on behind what killed it
+        # Started tasks are complete, so that work continues after the task that killed a worker.
         assert isinstance(found[5], TaskError)
         assert 8 <= len(found) < 100
         with pytest.raises(ExecutorError, match=r"executor is broken"):
             list(in_order(squared, range(3), executor=executor))
-    with make() as executor:  # all were under way: nothing is left to refuse
+    with make() as executor:  # All tasks were started: no task remains to be refused.
         found = list(in_order(deadly, range(8), 2, executor=executor))
     assert [type(result) for result in found] == [int] * 5 + [TaskError] + [int] * 2
 
@@ -121,7 +121,7 @@ def test_an_executor_that_loses_a_worker_names_the_task_and_its_end(
 def test_an_executor_that_is_shut_down_is_refused(make: Callable[[], Executor]) -> None:
     executor = make()
     executor.shutdown()
-    with pytest.raises(ExecutorError, match="takes no task"):
+    with pytest.raises(ExecutorError, match="accepts no task"):
         list(in_order(squared, range(3), executor=executor))
 
 
@@ -130,12 +130,12 @@ def test_an_executor_that_is_shut_down_on_the_way_says_so() -> None:
     results = in_order(slow_first, range(100), 1, executor=executor)
     assert next(results) == 0
     executor.shutdown(wait=True, cancel_futures=True)
-    with pytest.raises(ExecutorError, match=r"shut down|takes no task"):
+    with pytest.raises(ExecutorError, match=r"shut down|accepts no task"):
         list(results)
 
 
 class Unreadable:
-    """It can be sent, and not be read, as what is defined in a notebook."""
+    """An object that can be pickled but not unpickled, like a class defined in a notebook."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, ("no number",)
@@ -144,7 +144,7 @@ class Unreadable:
 @pytest.mark.parametrize("make", [standard, None])
 def test_a_task_that_no_worker_can_read_says_so(make: Callable[[], Executor] | None) -> None:
     executor = make() if make else None
-    with pytest.raises(InvalidInputError, match=r"cannot be read .*no number.* in a module"):
+    with pytest.raises(InvalidInputError, match=r"cannot be read .*no number.* to a module"):
         list(in_order(id, [Unreadable()] * 3, 2, executor=executor))
     if executor is not None:
         executor.shutdown()
@@ -168,13 +168,13 @@ def test_an_executor_that_does_nothing_is_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(workers, "FIRST_RESULT_TIMEOUT", 0.1)
     with ThreadPoolExecutor(1) as busy:
         busy.submit(time.sleep, 0.5)
-        with pytest.raises(ExecutorError, match=r"nothing in 0\.1 s"):
+        with pytest.raises(ExecutorError, match=r"no task in 0\.1 s"):
             list(in_order(squared, range(3), executor=busy))
 
 
 @pytest.mark.parametrize("executor", [2, "dask", ThreadPoolExecutor])
 def test_what_is_no_executor_is_refused_at_once(executor: object) -> None:
-    with pytest.raises(InvalidInputError, match="executor is a "):
+    with pytest.raises(InvalidInputError, match="executor must be a "):
         in_order(squared, [1], executor=executor)
 
 
@@ -187,7 +187,7 @@ def test_what_the_function_raises_comes_in_its_place() -> None:
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True, "2"])
 def test_jobs_are_checked_at_once(jobs: object) -> None:
-    with pytest.raises(InvalidInputError, match="jobs is"):
+    with pytest.raises(InvalidInputError, match="jobs must be"):
         in_order(squared, [1], jobs)
 
 
@@ -231,8 +231,8 @@ def test_an_interrupt_and_a_kill_leave_no_process(end: signal.Signals, tmp_path:
     for _ in range(5):
         process.stdout.readline()
     assert len(members(process.pid)) >= 3
-    for _ in range(12):  # a Ctrl-C that falls into a finaliser is lost: it is pressed again
-        os.kill(process.pid, end)  # it alone, as nobody but a terminal does otherwise
+    for _ in range(12):  # A Ctrl-C during a finaliser is lost, so send it again.
+        os.kill(process.pid, end)  # a terminal would send it to the group
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=5)
             break

@@ -60,7 +60,7 @@ def test_residual_law() -> None:
     np.testing.assert_allclose(
         residual_distribution(target, np.array([0.2, 0.1, 0.4])), [0, 2 / 3, 1 / 3]
     )
-    # More than the target is no negative residual, and nothing left is the target itself.
+    # An excess over the target gives residual 0; an empty residual is replaced by the target.
     np.testing.assert_allclose(residual_distribution(target, np.array([0.3, 0.1, 0.5])), [0, 1, 0])
     assert residual_distribution(target, target) is target
 

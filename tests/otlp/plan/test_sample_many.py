@@ -1,4 +1,4 @@
-"""Many verified tokens at once: the distribution of `sample`, shown number by number."""
+"""`sample_many` has the distribution of `sample`, shown number by number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.instances import DEGENERATE, SCHEMES, SMALL, problems, supported
 from tests.replaying import Replaying
 
 COINS = ("k-seq", "recursive-rejection")
-"""Solvers whose plans toss a coin for each draft here, and invert a running sum in `sample`."""
+"""Solvers whose plans draw one coin per draft here, and invert a running sum in `sample`."""
 
 SUPPORTED = supported(SMALL)
 EDGES = supported(DEGENERATE, ("auto", "max-flow", *COINS))
@@ -37,7 +37,7 @@ def plan_of(name: str, solver: str) -> Plan:
 
 
 class Recording:
-    """A generator that remembers what it gave."""
+    """A generator that records its numbers."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def test_one_row_is_a_sample(name: str, solver: str) -> None:
 def test_each_row_is_the_same_function_of_its_numbers(
     solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `sample`, for any numbers: so it has the same distribution, block by block."""
+    """Equal to `sample` for any numbers, so the distributions are equal, block by block."""
     monkeypatch.setattr("otlp.plan.selection.BLOCK", 64)
     rng = np.random.default_rng(3)
     p, q = rng.dirichlet(np.full(9, 0.5), 2)
@@ -105,7 +105,7 @@ def test_draws_follow_the_conditional(name: str, solver: str) -> None:
 
 @pytest.mark.parametrize(("name", "solver"), EDGES)
 def test_rare_tuples_and_tokens(name: str, solver: str) -> None:
-    """A token drawn 8 times in 8 must have a probability that is not tiny, and none is 0."""
+    """A token drawn 8 times in 8 must not have a tiny probability or probability 0."""
     problem = DEGENERATE[name]
     plan = otlp.solve(problem, solver).plan
     tuples = problem.drafts.enumerate_tuples().tokens
@@ -134,7 +134,7 @@ def test_each_tuple_is_possible_or_not(kind: str) -> None:
 
 
 class Own(Plan):
-    """The first draft, or the target: a plan of one's own, which says its conditional alone."""
+    """A user-defined plan with only a conditional: the first draft, or the target."""
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         tokens: IntArray = self.problem.check_draft_tokens(draft_tokens)

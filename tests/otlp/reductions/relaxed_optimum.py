@@ -12,6 +12,6 @@ from otlp.solvers.engines import ortools
 
 
 def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
-    """An optimal S, whatever the groups are."""
+    """Return an optimal S for any groups."""
     network, _ = NetworkReduction().apply(relaxed)
     return ortools.max_flow(network).primal[network.middle]

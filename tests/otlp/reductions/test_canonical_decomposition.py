@@ -1,4 +1,4 @@
-"""Canonical decomposition: of optimal plans as good as they are, of others no worse."""
+"""Canonical decomposition: optimal for optimal plans, and no worse for other plans."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tests.instances import (
 
 
 def check_weights(plan):
-    """beta(. | tuple) is a law of the tuple's tokens, and p^I the law of what it selects."""
+    """beta(. | tuple) is a law on the tokens of the tuple; p^I is the law of the selected token."""
     problem, law = plan.problem, np.zeros(plan.problem.vocab_size)
     for row, mass in zip(plan.tuples.tokens, plan.tuples.mass, strict=True):
         tokens, weights = plan.selection(row)

@@ -1,4 +1,4 @@
-"""A chain of reductions is a reduction: there step by step, and back in the opposite order."""
+"""A chain of reductions is a reduction: steps in order, and lifted in reverse order."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ LINKS = (
 def test_what_is_no_problem_and_what_is_no_answer_is_refused(
     reduction: Reduction[Any, Any, Any], wrong: Any
 ) -> None:
-    with pytest.raises(otlp.errors.InvalidInputError, match="source is"):
+    with pytest.raises(otlp.errors.InvalidInputError, match="source must be a "):
         reduction.apply(wrong)
     if not isinstance(wrong, PrimalDual):
-        with pytest.raises(otlp.errors.InvalidInputError, match="answer is"):
+        with pytest.raises(otlp.errors.InvalidInputError, match="answer must be a "):
             reduction.invert(wrong, wrong)
     with pytest.raises(otlp.errors.InvalidInputError, match="inverse "):
         reduction.invert(PrimalDual(None), wrong)
@@ -90,15 +90,17 @@ def test_what_is_no_problem_and_what_is_no_answer_is_refused(
 
 def test_links_that_do_not_fit_are_refused() -> None:
     problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
-    with pytest.raises(otlp.errors.InvalidInputError, match="Support must take what MergeTuples"):
+    message = "Support must accept the result of MergeTuples"
+    with pytest.raises(otlp.errors.InvalidInputError, match=message):
         Chain(MergeTuples(), Support())
     chain = Chain(Support(), MergeTuples())
     _, (first, second) = chain.apply(problem)
     for wrong in ((1, 2), (second, first)):
-        with pytest.raises(otlp.errors.InvalidInputError, match="inverse is"):
+        with pytest.raises(otlp.errors.InvalidInputError, match="inverse must be a "):
             chain.invert(PrimalDual(np.zeros(4)), wrong)
 
 
 def test_a_chain_of_others_is_refused() -> None:
-    with pytest.raises(otlp.errors.InvalidInputError, match="a link of the chain is 3"):
+    message = "a link of the chain must be a Reduction, got 3"
+    with pytest.raises(otlp.errors.InvalidInputError, match=message):
         Chain(Support(), 3)

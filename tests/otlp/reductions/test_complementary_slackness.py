@@ -1,4 +1,4 @@
-"""Theorem 5.1: the two systems together are the relaxed OTLP, and each solves its own tuples."""
+"""Theorem 5.1: the two systems together are the relaxed OTLP; each solves its own tuples."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
     assert outer.sum() + inner.sum() == pytest.approx(brute_force_optimum(problem), abs=TOLERANCE)
     assert not subset[systems.outer.groups.members].any()
     assert subset[systems.inner.groups.members].all()
-    # the groups are all tuples, each once
+    # the groups contain each tuple once
     listed = systems.outer.groups.mass.sum() + systems.inner.groups.mass.sum()
     assert listed == pytest.approx(1.0, abs=TOLERANCE)
 

@@ -32,5 +32,5 @@ def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     }
     assert {(a, b) for a, b, _ in middle} == drafted
     assert len(sinks) == groups
-    # An arc that the paper leaves unbounded may carry what its token or its group can.
+    # Arcs unbounded in the paper have the capacity of their token or group.
     assert all(c == min(sources[a][2], sinks[b - tokens][2]) for a, b, c in middle)

@@ -21,7 +21,7 @@ def parts(problem):
 
 
 def least_psi(p, q, n, inner, outer):
-    """Minimum of psi(S) = p(S) - q(S)^n over inner <= S <= outer (Lemma 6.3): a prefix by q/p."""
+    """Minimum of psi(S) = p(S) - q(S)^n over inner <= S <= outer (Lemma 6.3): prefixes by q/p."""
     order = ratio_order(p, q)
     order = order[(outer & ~inner)[order]]
     sums = (np.append(0.0, np.cumsum(x[order])) + x[inner].sum() for x in (p, q))
@@ -29,7 +29,7 @@ def least_psi(p, q, n, inner, outer):
 
 
 def ordered_masses(p, q, n, subset, order):
-    """Theorem 6.2 in any order of the tokens outside H*, each once: a search a token."""
+    """Theorem 6.2 in any order of the tokens outside H*, with one search per token."""
     inner, everything = np.ones(p.size, bool), np.ones(p.size, bool)
     result, last = np.zeros(p.size), least_psi(p, q, n, inner, everything)
     for token in order:
@@ -40,7 +40,7 @@ def ordered_masses(p, q, n, subset, order):
 
 
 def check_theorem_6_1(masses, p, q, n, subset):
-    """Nonnegative, at most p, below every subset's bound, and equal to it for all outside H*."""
+    """Check 0 <= masses <= p, the bound of every subset, and equality for all tokens outside H*."""
     assert (masses >= 0.0).all()
     assert (masses <= p).all()
     assert not masses[subset].any()
@@ -74,7 +74,7 @@ def test_feasible_at_the_edges(name):
 @given(iid_problems())
 @settings(max_examples=100)
 def test_cumulative_minima_agree_with_one_search_a_token(problem):
-    """The fast order is Theorem 6.2 in the order of q/p ascending."""
+    """The fast order is Theorem 6.2 in increasing order of q/p."""
     p, q, n, subset = parts(problem)
     outside = np.flatnonzero(~subset)
     with np.errstate(all="ignore"):
@@ -114,14 +114,14 @@ def test_lemma_6_3_finds_the_least_psi_between_two_sets(problem, data):
 @given(iid_problems())
 @settings(max_examples=100)
 def test_residuals_are_zero_exactly_where_eq_7_says(problem):
-    """Residuals vanish on H*, and are what the rejected tuples inside H* need: -psi(H*)."""
+    """Residuals vanish on H*; the rejected tuples inside H* need their sum, -psi(H*)."""
     p, q, n, subset = parts(problem)
     residual = np.where(subset, 0.0, p - outer_masses(p, q, n, subset, ratio_order(p, q)))
     delta = q[subset].sum() ** n - p[subset].sum()
     assert residual.sum() == pytest.approx(delta if subset.any() else 0.0, abs=TOLERANCE)
     outer, inner = split(problem)
     np.testing.assert_allclose(outer.wanted + inner.wanted, p, atol=1e-15)
-    # not `subset`: where alpha* is one but for rounding, H* is taken for empty
+    # not `subset`: if alpha* is 1 up to rounding, H* is empty
     np.testing.assert_array_equal(inner.wanted[inner.subset], p[inner.subset])
     for side in (outer, inner):
         assert side.wanted.sum() == pytest.approx(side.mass, abs=TOLERANCE)

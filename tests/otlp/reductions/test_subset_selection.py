@@ -1,4 +1,4 @@
-"""Subset selection for every draft scheme: the least dual value over all subsets."""
+"""Subset selection for every draft scheme: the minimum dual value over all subsets."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The tokens that can be drafted, and one for all others; test_chain.py lifts whole answers."""
+"""Reduction to the support plus one token for all others; test_chain.py lifts whole answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truncation sets are minimal and keep their error; buckets leave no token out."""
+"""Truncation sets are minimal and within their error; buckets contain all tokens."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
         assert error <= tau
         assert error == pytest.approx(whole**n - (base + q[tokens].sum()) ** n, abs=1e-12)
         assert side[tokens].all()
-        if tokens.size:  # one token fewer, however chosen, would leave out more than tau
+        if tokens.size:  # Any set with one token fewer would omit more than tau.
             fewer = base + q[tokens[:-1]].sum()
             assert whole**n - fewer**n > tau - 1e-12
             others = side.copy()

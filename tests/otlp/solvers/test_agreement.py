@@ -1,4 +1,4 @@
-"""One table: every solver, certified and prepared, against every family of problems."""
+"""Every solver, with and without certificate, against every family of problems."""
 
 import numpy as np
 import pytest
@@ -40,11 +40,11 @@ WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
     "orderings to 1e-10": Orderings(gap=1e-10),
     "random-ranks to 1e-7": RandomRanks(gap=1e-7),
 }
-"""Every solver, and what else its options make of one."""
+"""Every solver, and variants by option."""
 
 
 def check(way: str, problem: otlp.Problem, optimum: float) -> None:
-    """Enumerate the plan of one solver, and hold it to what its kind promises."""
+    """Enumerate the plan of a solver, and check the promises of this kind of solver."""
     solver = WAYS[way]
     capability = solver.supports(problem)
     if not capability:
@@ -81,12 +81,12 @@ def check(way: str, problem: otlp.Problem, optimum: float) -> None:
 
 
 def check_prepared(solver: Solver, certified: otlp.Plan) -> None:
-    """Enumerate a plan without a certificate: its conditionals are the certified ones."""
+    """Enumerate a plan without a certificate: its conditionals equal the certified ones."""
     problem = certified.problem
     prepared, tuples = solver.prepare(problem), problem.drafts.enumerate_tuples()
     conditionals = np.array([prepared.conditional(row) for row in tuples.tokens])
     again = np.array([certified.conditional(row) for row in tuples.tokens])
-    # for one draft global resolution prepares the optimum, and certifies what it found within tau
+    # For one draft, global resolution prepares the optimum and certifies its solution within tau.
     closed_form = isinstance(solver, GlobalResolution) and problem.n == 1
     tolerance = 10.0 * solver.tau if closed_form else TOLERANCE  # type: ignore[attr-defined]
     joint = tuples.mass[:, None] * (conditionals - again)

@@ -1,4 +1,4 @@
-"""How many of our own functions a solve calls: a small problem takes as long as they do."""
+"""Number of calls of library functions in a solve, which dominates the time of small problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ours(file: str) -> bool:
 
 
 def calls(solver: str) -> list[CodeType]:
-    """Code of each call of ours from `otlp.solve` to its solution, kernels included."""
+    """Return the code of each library call in `otlp.solve`, including kernels."""
     target, draft = otlp.captures.builtin().distributions(3, top_k=30)
     found: list[CodeType] = []
 
@@ -54,6 +54,6 @@ def test_each_check_is_made_once(solver: str) -> None:
         names = [code.co_qualname for code in calls(solver)]
     except otlp.errors.UnsupportedProblemError:
         return
-    if solver != "auto":  # which asks solver after solver
+    if solver != "auto":  # tries each solver in turn
         assert sum(name.endswith(".supports") for name in names) == 1
-        assert names.count("check_problem") <= 3  # in `select`, `supports` and `work`, public each
+        assert names.count("check_problem") <= 3  # in `select`, `supports` and `work`, all public

@@ -1,4 +1,4 @@
-"""No warning and no lost proof where masses are subnormal, tiny, or differ by rounding alone."""
+"""No warning and no lost proof for masses that are subnormal, tiny, or equal up to rounding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOLVERS: dict[str, Solver] = {
 
 @st.composite
 def edge_distributions(draw: st.DrawFn, size: int) -> FloatArray:
-    """Masses of all magnitudes, or one mass over and over but for rounding."""
+    """Masses of all magnitudes, or equal masses up to rounding."""
     if draw(st.booleans()):
         weights = draw(st.lists(st.sampled_from(MASSES), min_size=size, max_size=size))
     else:
@@ -84,7 +84,7 @@ def test_a_subnormal_rest_of_the_draft(solver: Solver) -> None:
 
 @pytest.mark.parametrize("wide", [True, False], ids=["buckets", "single tokens"])
 def test_buckets_of_tokens_whose_ratio_overflows(wide: bool) -> None:
-    """Rounding wants 2e-15 of tokens that are drafted once in 5e-324 times."""
+    """Rounding requires 2e-15 from tokens with draft probability 5e-324."""
     size = 60 if wide else 8
     rng = np.random.default_rng(0)
     draft = rng.dirichlet(np.ones(size))
@@ -99,7 +99,7 @@ def test_buckets_of_tokens_whose_ratio_overflows(wide: bool) -> None:
 
 @pytest.mark.parametrize("scheme", ["explicit", "independent"])
 def test_a_token_whose_share_underflows_can_still_be_drafted(scheme: str) -> None:
-    """Half of 5e-324 is 0: the token was dropped from the support, and its tuples were lost."""
+    """Half of 5e-324 is 0: the token left the support, and its tuples were lost."""
     drafts: otlp.DraftScheme = otlp.Explicit([[0, 1], [2, 2]], [1.0, 5e-324])
     if scheme == "independent":
         drafts = otlp.Independent([[1.0, 0.0, 0.0], [0.0, 1.0, 5e-324]])
@@ -115,7 +115,7 @@ def test_a_token_whose_share_underflows_can_still_be_drafted(scheme: str) -> Non
 def test_every_conditional_of_subnormal_masses_is_a_distribution(
     scheme: type[otlp.IID] | type[otlp.WithoutReplacement], tiny: float
 ) -> None:
-    """Shares of cells were products with subnormal masses: more than 1 of a cell, and then NaN."""
+    """Shares of cells were products with subnormal masses: above 1 in a cell, then NaN."""
     for place, n in itertools.product(range(3), (1, 2, 3)):
         q = np.insert([0.0041, 0.9959], place, tiny)
         other = np.array([0.2, 0.3, 0.5])
@@ -124,7 +124,7 @@ def test_every_conditional_of_subnormal_masses_is_a_distribution(
 
 
 def test_shares_of_pools_with_subnormal_wants() -> None:
-    """p over the pool's p, and not what the pool has over its p, which overflowed."""
+    """Divide p by the p of the pool; dividing the mass of the pool by its p overflowed."""
     draft = [0.041666666666666664, 0.125, 0.5208333333333334, 0.3125]
     problem = otlp.Problem([1e-320, 1e-320, 0.75, 0.25], otlp.WithoutReplacement(draft, 2))
     check_solution(otlp.solve(problem, "random-ranks"))

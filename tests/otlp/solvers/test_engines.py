@@ -46,9 +46,9 @@ def test_integers_do_not_overflow(problem: otlp.Problem, exponent: int) -> None:
     capacities, power = to_integers(scaled, BITS)
     assert (capacities == np.rint(capacities)).all()
     for arcs in (capacities[: network.tokens], capacities[-network.groups :]):
-        # a target's sum is one but for rounding
+        # The sum of a target is 1 up to rounding.
         assert sum(map(int, arcs)) <= 2**BITS + 2 ** (BITS - 50) + arcs.size
-    # rounding moves no capacity by more than 2^-BITS of the total
+    # Rounding changes each capacity by at most 2^-BITS of the total.
     error = np.abs(np.ldexp(capacities, -power - exponent) - network.capacities)
     assert error.max() <= 2.0 ** (1 - BITS)
 
@@ -194,12 +194,12 @@ for solver in ("max-flow", "linear-program"):
 
 
 ORDERS = [
-    pytest.param(order, marks=[pytest.mark.long] * (k % 5 > 0))  # each is first and last in some
+    pytest.param(order, marks=[pytest.mark.long] * (k % 5 > 0))  # each engine comes first and last
     for k, order in enumerate(permutations(IMPORTS))
 ]
 
 
-@pytest.mark.slow  # each order is a process that imports all of them, some two seconds
+@pytest.mark.slow  # Each order needs a process that imports all engines (about 2 s).
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_libraries_share_a_process(order: tuple[str, ...]) -> None:
     pytest.importorskip("cvxpy")

@@ -1,4 +1,4 @@
-"""Every engine of maximum flows: flows, cuts, limits, and what is said where it is missing."""
+"""Every max-flow engine: flows, cuts, limits, and the error if an engine is missing."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def test_a_missing_graph_tool_says_in_one_line_how_it_is_had(
     for kind in (MaxFlow, Slackness):
         with pytest.raises(otlp.errors.EngineNotFoundError) as caught:
             kind("graph-tool").solve(DEGENERATE["uniform"])
-        said = str(caught.value)
-        assert "\n" not in said
+        printed = str(caught.value)
+        assert "\n" not in printed
         for words in ("apt install python3-graph-tool", "--system-site-packages", "conda-forge"):
-            assert words in said
+            assert words in printed
 
 
 def test_a_graph_tool_that_crashes_where_it_is_loaded_ends_no_other_process(
@@ -121,14 +121,15 @@ try:
 except otlp.errors.EngineNotFoundError as error:
     print(error)
 """
-    said = run_python(code, PYTHONPATH=str(tmp_path))
-    assert said.count("\n") == 1 and "exit status -6" in said and "'numpy<2'" in said
+    printed = run_python(code, PYTHONPATH=str(tmp_path))
+    assert printed.count("\n") == 1 and "exit status -6" in printed and "'numpy<2'" in printed
 
 
 def eq_1(problem: otlp.Problem) -> float:
-    """The optimum of the whole program, Eq. 1: a variable a token and tuple, two kinds of sums.
+    """Return the optimum of the full program, Eq. 1, with one variable per token and tuple.
 
-    One sum follows from all others, and by rounding might contradict them: it is left out.
+    One of the sum constraints follows from the others and could contradict them by rounding: it is
+    omitted.
     """
     size, n = problem.vocab_size, problem.n
     tuples = list(product(range(size), repeat=n))
@@ -151,7 +152,7 @@ def eq_1(problem: otlp.Problem) -> float:
 
 
 def random_problem(seed: int) -> otlp.Problem:
-    """Up to four tokens; ties, zeros, tiny masses and disjoint supports are ordinary."""
+    """Up to four tokens, often with ties, zeros, tiny masses and disjoint supports."""
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 5))
 
@@ -193,11 +194,11 @@ def test_all_solvers_and_engines_agree_on_200_random_problems(engine: str, block
     for seed in range(50 * block, 50 * (block + 1)):
         problem = random_problem(seed)
         optimum = eq_1(problem)
-        for way, solver in ways.items():
+        for name, solver in ways.items():
             if not solver.supports(problem):
                 continue
             solution = solver.solve(problem)
-            where = (seed, way, str(solution))
+            where = (seed, name, str(solution))
             if solution.plan is None:
                 assert solver.name == "global-resolution", where
                 continue

@@ -19,7 +19,7 @@ def test_agrees_with_cvxpy(name: str, form: str) -> None:
     pytest.importorskip("cvxpy")
     solution = LinearProgram(form).solve(DEGENERATE[name])
     program = cvxpy_problem(DEGENERATE[name], form)
-    program.solve(solver="CLARABEL")  # no relative of HiGHS; good to about 1e-8
+    program.solve(solver="CLARABEL")  # independent of HiGHS; accurate to about 1e-8
     assert program.status == "optimal"
     assert abs(solution.acceptance - float(program.value)) <= 1e-7
     if form == "full":
@@ -54,7 +54,7 @@ def test_supports_counts_only_tokens_that_can_be_drafted() -> None:
 
 
 def test_a_rounding_error_of_the_masses_is_no_contradiction() -> None:
-    """The tuples' masses sum to 1 + 2e-16, the target's to 1: HiGHS called that infeasible."""
+    """The masses of tuples and target sum to 1 + 2e-16 and 1: HiGHS reported this as infeasible."""
     first = [0.0, 1.0, 0.0, 1e-13, 0.0]
     drafts = otlp.Independent([
         [1e-30, 1.0, 2.2e-16, 1e-13, 0.0], first,

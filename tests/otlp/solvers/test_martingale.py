@@ -26,7 +26,7 @@ from otlp.timing import Stopwatch
 from tests.instances import IID_CASES, brute_force_optimum, check_solution, exact_best, iid_problems
 
 FALSE_ALARM = 1e-4
-"""Of each test by sampling; the seeds are fixed."""
+"""False-alarm rate of each sampled test; the seeds are fixed."""
 
 
 def solve(problem: otlp.Problem) -> tuple[Solution, ScorePlan]:
@@ -43,7 +43,7 @@ def check_certificate(solution: Solution) -> None:
 
 
 def shares(plan: ScorePlan, tokens: IntArray) -> FloatArray:
-    """Share of the law of each token (row) that lies on each cell (column)."""
+    """Return the share of the law of each token (row) in each cell (column)."""
     pairs, running = plan.laws.pairs, plan.laws.shares
     share = np.zeros((tokens.size, len(plan.laws.groups)))
     group, factors = plan.token_laws()
@@ -58,7 +58,7 @@ def shares(plan: ScorePlan, tokens: IntArray) -> FloatArray:
 
 
 def enumerated_law(plan: ScorePlan) -> FloatArray:
-    """Law of the selected token, from the law of the selection given each tuple."""
+    """Return the law of the selected token, from the selection given each tuple."""
     tuples = plan.problem.drafts.enumerate_tuples()
     law = np.zeros(plan.problem.vocab_size)
     for row, mass in zip(tuples.tokens, tuples.mass, strict=True):
@@ -68,7 +68,7 @@ def enumerated_law(plan: ScorePlan) -> FloatArray:
 
 
 def check_exactly(problem: otlp.Problem) -> None:
-    """All that can be checked by listing the tuples."""
+    """Check everything that enumeration of the tuples can check."""
     solution, plan = solve(problem)
     check_certificate(solution)
     assert solution.acceptance == pytest.approx(subset_selection(problem)[0], abs=1e-12)
@@ -88,7 +88,7 @@ def test_optimal_and_lossless_on_every_tuple(problem: otlp.Problem) -> None:
 @settings(max_examples=100)
 @given(problem=iid_problems(max_vocab=8), bits=st.integers(0, 3))
 def test_bins_that_tokens_share(problem: otlp.Problem, bits: int) -> None:
-    """From an octave wide to an eighth of it: everything by enumeration, whatever shares a bin."""
+    """Bins from an octave to an eighth of an octave wide, checked by enumeration."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ratio_bins, "SPARED_BITS", problem.vocab_size.bit_length() - bits)
         check_exactly(problem)
@@ -108,7 +108,7 @@ def test_degenerate_problems(name: str) -> None:
 @settings(max_examples=100)
 @given(problem=iid_problems(max_vocab=12, max_n=9))
 def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
-    """Each cell holds as much as it is long; swaps are few, ordered and no more than all."""
+    """The mass of each cell equals its length; swaps are few, ordered and at most all."""
     _, plan = solve(problem)
     (low, high), drafts = plan.laws.pairs, problem.drafts
     assert isinstance(drafts, IID)
@@ -178,7 +178,7 @@ def test_slices_are_exact(size: int, n: int) -> None:
 
 
 def hard_pairs(size: int, n: int) -> dict[str, Callable[[], tuple[FloatArray, FloatArray]]]:
-    """Pairs p, q at the edges of double precision, up to a factor each."""
+    """Pairs p, q at the limits of double precision, each up to a factor."""
     rng = np.random.default_rng(size)
     q = rng.dirichlet(np.ones(size))
     half = np.arange(size) < size // 2
@@ -248,7 +248,7 @@ def test_a_million_tokens_and_64_drafts(name: str) -> None:
 
 
 def test_a_plan_is_small() -> None:
-    """At most a megabyte beside the problem, after its certificate, too; as its pickle says."""
+    """At most 1 MB in addition to the problem, also after its certificate, by pickle size."""
     rng = np.random.default_rng(0)
     draft = rng.normal(0.0, 3.0, 2**18)
     target = 0.8 * draft + rng.normal(size=draft.size)
@@ -262,7 +262,7 @@ def test_a_plan_is_small() -> None:
 
 
 def test_tuples_whose_probability_underflows() -> None:
-    """No token is impossible, and the plan verifies the tuple."""
+    """Every token stays possible, and the plan verifies the tuple."""
     size, n = 1_000_000, 64
     problem = otlp.Problem(np.full(size, 1e-6), IID(np.full(size, 1e-6), n))
     row = problem.drafts.sample(np.random.default_rng(0))
@@ -278,7 +278,7 @@ def test_impossible_tuples_are_refused() -> None:
 
 
 def test_the_verifier_finds_wrong_scores() -> None:
-    """A share that is off by a tenth changes the marginals that the verifier sees."""
+    """A share with an error of one tenth changes the marginals seen by the verifier."""
     p, q = uneven(6, 0)
     problem = otlp.Problem(p, IID(q, 3))
     solution, plan = solve(problem)
@@ -304,7 +304,9 @@ def test_one_draft_is_speculative_sampling() -> None:
 
 def test_other_schemes_are_refused() -> None:
     problem = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0], vocab_size=2))
-    with pytest.raises(UnsupportedProblemError, match=r"martingale.*not i\.i\.d\.: use orderings"):
+    with pytest.raises(
+        UnsupportedProblemError, match=r"martingale.*be i\.i\.d\., .*; use orderings"
+    ):
         Martingale().solve(problem)
     _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):
@@ -313,7 +315,7 @@ def test_other_schemes_are_refused() -> None:
 
 @st.composite
 def tiny_problems(draw: st.DrawFn) -> otlp.Problem:
-    """Probabilities from 1 down to subnormal numbers, and differences in the last place."""
+    """Probabilities from 1 down to subnormal numbers, and differences in the last digit."""
     size, n = draw(st.integers(2, 5)), draw(st.integers(2, 3))
     exponents = st.lists(st.floats(-323.0, 0.0), min_size=size, max_size=size)
     pair = [10.0 ** np.array(draw(exponents)) for _ in range(2)]
@@ -333,7 +335,7 @@ FROM_THE_ISSUE = normalised(
 @given(problem=tiny_problems())
 @pytest.mark.filterwarnings("error")
 def test_draws_follow_the_conditional_however_rare_the_tuple(problem: otlp.Problem) -> None:
-    """A token drawn 8 times in 8 must have a probability that is not tiny, and none is 0."""
+    """A token drawn 8 times in 8 must not have a tiny probability or probability 0."""
     _, plan = solve(problem)
     rng = np.random.default_rng(0)
     drafts = problem.drafts
@@ -345,7 +347,7 @@ def test_draws_follow_the_conditional_however_rare_the_tuple(problem: otlp.Probl
         chance = dict(zip(tokens.tolist(), masses.tolist(), strict=True))
         draws = [plan.select(tuple_, rng) for _ in range(8)]
         for token in set(draws):
-            # false-alarm rate: at most 8 draws of one in 1e5 for each tuple, and the seed is fixed
+            # False-alarm rate: at most 8 draws at 1e-5 per tuple; the seed is fixed.
             assert chance[token] > 1e-5 or draws.count(token) < 2, (row, chance, draws)
             assert chance[token] > 0.0, (row, chance, draws)
 

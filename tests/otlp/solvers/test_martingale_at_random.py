@@ -1,4 +1,4 @@
-"""The exact solver for i.i.d. drafts on problems of every kind, beside the form that sorts."""
+"""The exact solver for i.i.d. drafts on random problems, against an implementation by sorting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otlp.solvers import Martingale
 from tests.instances import brute_force_optimum
 
 TOLERANCE = 1e-12
-"""For up to 64 drafts; more in proportion to n, as the n-th power multiplies the rounding of q."""
+"""For up to 64 drafts; proportional to n beyond, as the n-th power multiplies rounding errors."""
 
 DRAFTS = (1, 1, 2, 2, 3, 4, 5, 8, 16, 64, 300)
 
@@ -30,7 +30,7 @@ def sorted_optimum(p: FloatArray, q: FloatArray, n: int) -> float:
 
 
 def pair(rng: np.random.Generator, size: int) -> tuple[FloatArray, FloatArray]:
-    """A target and a draft of one of sixteen kinds."""
+    """Return a target and a draft of one of sixteen kinds."""
     spread = rng.choice([0.02, 0.05, 0.3, 1.0, 3.0])
     p, q = rng.dirichlet(np.full(size, spread)), rng.dirichlet(np.full(size, spread))
     with np.errstate(all="ignore"):
@@ -52,7 +52,7 @@ def pair(rng: np.random.Generator, size: int) -> tuple[FloatArray, FloatArray]:
                 p, q = q * 10.0 ** rng.uniform(-300, 0, size), p * 10.0 ** rng.uniform(-300, 0)
             case 7:  # all tokens in one bin, or in few
                 p = q * (1.0 + 2.0 ** -rng.uniform(1, 30) * rng.random(size))
-            case 8:  # masses of 1e-300, and subnormal ones
+            case 8:  # masses of 1e-300, and subnormal masses
                 p = p * (np.arange(size) < size // 2)
                 q = q * rng.choice([1.0, 1e-300, 1e-310, 0.0], size)
             case 9:
@@ -79,7 +79,7 @@ def normalized(weights: FloatArray) -> FloatArray:
 
 
 def check(problem: otlp.Problem) -> None:
-    """Acceptance, output, bound, and no claim above the truth."""
+    """Check acceptance, output and bound, and that no claim exceeds the truth."""
     assert isinstance(problem.drafts, IID)
     best = sorted_optimum(problem.target, problem.drafts.draft, problem.n)
     solution, tolerance = Martingale().solve(problem), TOLERANCE * max(1.0, problem.n / 64)
@@ -93,7 +93,7 @@ def check(problem: otlp.Problem) -> None:
 
 
 def check_many(monkeypatch: pytest.MonkeyPatch, seed: int, count: int, most: int) -> None:
-    """Sizes even in the logarithm; bins from an octave wide to the narrowest, whatever the size."""
+    """Sizes uniform in the logarithm; bins from an octave wide to the narrowest."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         monkeypatch.setattr(ratio_bins, "SPARED_BITS", int(rng.integers(-8, 20)))

@@ -1,4 +1,4 @@
-"""Orderings: the optimum of every draft scheme, and lossless wherever it stops."""
+"""Orderings: optimal for every draft scheme, and lossless at every stopping point."""
 
 from time import perf_counter
 
@@ -22,7 +22,7 @@ def test_a_deadline_around_it_is_said_as_its_own_would_be() -> None:
     with deadline(1e-9):
         solution = Orderings().solve(problem)
     assert solution.status is Status.TIME_LIMIT and solution.plan is None
-    assert solution.message == "stopped after 1e-09 s, before there was one ordering"
+    assert solution.message == "stopped after 1e-09 s, before the first ordering"
 
 
 @given(problems(), st.integers(1, 3))
@@ -118,7 +118,7 @@ def test_the_time_limit_reaches_into_the_oracle(size, n):
 
 
 def test_ties_among_the_tokens_that_are_satisfied_do_not_hold_up_the_others() -> None:
-    """In this problem a walk over the whole polytope is still at 1e-6 after 5,000 orderings."""
+    """A walk over the whole polytope still has a gap of 1e-6 after 5,000 orderings."""
     capture = generate(rows=1, vocab_size=1000, seed=3)
     target = np.asarray(capture.target_logits[0], dtype=np.float64)
     spread = float((np.asarray(capture.draft_logits[0], dtype=np.float64) - target).std())

@@ -1,4 +1,4 @@
-"""Plans without a certificate: the same rule, and lossless, for every solver and scheme."""
+"""Plans without a certificate: the same rule, lossless, for every solver and scheme."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
 
 
 def test_no_certificate_is_made() -> None:
-    """What a certificate would list or integrate does not fit any machine; a token is no matter."""
+    """A certificate would exceed the memory of any machine; drawing a token does not."""
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.full(50_000, 0.1), size=2) + 1e-12
     p, q = p / p.sum(), q / q.sum()
@@ -32,12 +32,12 @@ def test_no_certificate_is_made() -> None:
     assert "_clocks" not in vars(drafts)
 
 
-# What may be asked
+# Supported calls
 
 
 @dataclass(frozen=True)
 class First(otlp.Solver):
-    """Puts the first draft out, whatever the target is."""
+    """Outputs the first draft, for any target."""
 
     name: ClassVar[str] = "first"
 
@@ -46,7 +46,7 @@ class First(otlp.Solver):
 
 
 def test_every_solver_that_is_lossless_by_construction_says_so() -> None:
-    """The others pass an engine's numbers on, or another solver's plan."""
+    """The others pass on numbers of an engine or the plan of another solver."""
     silent = {name for name, solver in SOLVERS.items() if solver().promise is otlp.Guarantee.NONE}
     assert silent == {"auto", "linear-program", "max-flow"}
 
@@ -55,13 +55,13 @@ def test_what_is_not_promised_is_certified() -> None:
     same = otlp.Problem(Q, otlp.IID(Q, 2))
     assert First().prepare(same).conditional([2, 0]).tolist() == [0.0, 0.0, 1.0, 0.0]
     other = otlp.Problem(P, otlp.IID(Q, 2))
-    with pytest.raises(otlp.SolveError, match="the plan is APPROXIMATE, and must be LOSSLESS"):
+    with pytest.raises(otlp.SolveError, match="the plan must be LOSSLESS, got APPROXIMATE"):
         First().prepare(other)
     assert First().prepare(other, otlp.Guarantee.APPROXIMATE) is not None
     with pytest.raises(otlp.SolveError, match="must be OPTIMAL"):
         SOLVERS["naive"]().prepare(other, otlp.Guarantee.OPTIMAL)
     assert SOLVERS["martingale"]().prepare(other, otlp.Guarantee.OPTIMAL) is not None
-    # the paper's own plan may change the output
+    # the published plan may be lossy
     with pytest.raises(otlp.SolveError, match="must be LOSSLESS"):
         GlobalResolution.published(0.1).prepare(
             otlp.Problem(np.arange(1, 31) / 465.0, otlp.IID(np.arange(30, 0, -1) / 465.0, 2))
@@ -106,7 +106,7 @@ def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
 
 
 def test_an_estimate_of_large_drafts_without_replacement() -> None:
-    """Against the sum over all sequences; and by the seed, the same again."""
+    """Compared with the sum over all sequences; reproducible by seed."""
     p, q = np.random.default_rng(1).dirichlet(np.full(120, 0.2), size=2)
     problem = otlp.Problem(p, otlp.WithoutReplacement(q + 1e-9, 3))
     exact = RecursiveRejection().solve(problem)

@@ -1,4 +1,4 @@
-"""Random ranks: the optimum for draws without replacement, by swaps in one ordering."""
+"""Random ranks: the optimum for drafts without replacement, by swaps in one ordering."""
 
 from math import comb
 
@@ -47,7 +47,7 @@ def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
 
 @pytest.mark.parametrize(("size", "n"), [(17, 16), (20, 18), (33, 32), (50, 48), (66, 64)])
 def test_nearly_all_tokens_are_drafted(size: int, n: int) -> None:
-    """Every set of a uniform draft has the same mass: the chances are positive sums."""
+    """All sets of a uniform draft have equal mass; the probabilities are positive sums."""
     rng = np.random.default_rng(n)
     tokens, drafts = rng.permutation(size), otlp.WithoutReplacement(np.full(size, 1 / size), n)
     tokens = np.concatenate([tokens, rng.permutation(size)])
@@ -148,7 +148,7 @@ def test_where_swaps_stall_they_start_anew_with_another_race():
     ("target", "draft"),
     [
         np.random.default_rng(136).dirichlet(np.full(5, 0.3), 2),
-        # so rare a token is aimed at as it is, and nothing is left to correct
+        # Such a rare token needs no correction.
         ([0.0, 1.0, 1e-300], [0.5, 0.5, 5e-301]),
         ([5e-309, 1.0, 5e-309], [0.5, 0.5, 2e-309]),
     ],

@@ -1,4 +1,4 @@
-"""Published rules: what their papers say of them; every scheme is in test_agreement.py."""
+"""Published rules: the claims of their papers; test_agreement.py has every scheme."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_k_seq_with_a_given_division_factor(problem, rho):
 
 
 def test_k_seq_below_the_least_factor_would_not_be_lossless():
-    # One token less than rho*, and the token with p < q is put out too often.
+    # Below rho*, the token with p < q is output too often.
     p, q, n = np.array([0.1, 0.6, 0.3]), np.array([0.5, 0.3, 0.2]), 2
     rho = 0.99 * least_division_factor(p, q, n)
     beta = np.minimum(q, p / rho).sum()
@@ -139,7 +139,7 @@ PAIRS = st.one_of(
 @given(PAIRS)
 @settings(max_examples=60)
 def test_the_first_draft_and_the_second_apart(problem):
-    """By each token, against the sum over all pairs; the second is what else is accepted."""
+    """Per token, against the sum over all pairs; the second is the rest of the acceptance."""
     rule = HubSolver() if isinstance(problem.drafts, otlp.Hub) else RecursiveRejection()
     plan = rule.solve(problem).plan
     tuples, table = plan.table()
@@ -177,7 +177,7 @@ def test_two_drafts_are_a_flow_through_the_vocabulary(problem):
 
 
 def sequential_acceptance(problem):
-    """RRSw by recursion over all sequences, straight from SpecHub's Algorithm 1."""
+    """RRSw by recursion over all sequences, following Algorithm 1 of SpecHub."""
 
     def accept(p, q, left):
         taken = np.minimum(p, q)
@@ -231,12 +231,12 @@ def test_equal_independent_drafts_are_iid_drafts(rule):
 def test_rules_refuse_schemes_for_which_they_are_not_valid():
     q = [0.5, 0.3, 0.2]
     refused = [
-        (KSeq(), otlp.WithoutReplacement(q, 2), "would change the target's law"),
-        (KSeq(), otlp.Independent([q, q[::-1]]), "would change the target's law"),
+        (KSeq(), otlp.WithoutReplacement(q, 2), "for which the rule is not lossless"),
+        (KSeq(), otlp.Independent([q, q[::-1]]), "for which the rule is not lossless"),
         (HubSolver(), otlp.Greedy(q, 2), "SpecHub's pairs"),
-        (GreedySolver(), otlp.Hub(q), "top ones"),
-        (GreedySolver(), otlp.IID(q, 2), "top ones"),
-        (SpeculativeSampling(), otlp.IID(q, 2), "for one draft"),
+        (GreedySolver(), otlp.Hub(q), "the n - 1 most likely tokens"),
+        (GreedySolver(), otlp.IID(q, 2), "the n - 1 most likely tokens"),
+        (SpeculativeSampling(), otlp.IID(q, 2), "n must be 1, got n = 2"),
     ]
     for rule, drafts, reason in refused:
         with pytest.raises(UnsupportedProblemError, match=reason):
@@ -264,6 +264,6 @@ def test_a_time_limit_turns_a_sum_over_sequences_into_an_estimate() -> None:
     problem = otlp.Problem(np.arange(1.0, 9.0) / 36.0, Twice())
     exact = otlp.solve(problem, "recursive-rejection")
     hasty = otlp.solve(problem, "recursive-rejection", time_limit=1e-9)
-    assert "100 drawn sequences" in hasty.marginal_method
+    assert "100 random sequences" in hasty.marginal_method
     low, high = hasty.acceptance_interval
     assert low <= exact.acceptance <= high

@@ -1,4 +1,4 @@
-"""Slackness: exact; a slice solves its own network only."""
+"""Slackness: exact; a slice solves only its own network."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
     np.testing.assert_array_equal(plan.subset, subset)
     for row in ([0, 1], [1, 2], [2, 2]):
         np.testing.assert_allclose(plan.conditional(row), whole.plan.conditional(row), atol=1e-12)
-    assert len(solved) == 1  # the outer network: every tuple so far leaves H* = {0}
+    assert len(solved) == 1  # the outer network: every tuple up to here leaves H* = {0}
     np.testing.assert_allclose(plan.conditional([0, 0]), whole.plan.conditional([0, 0]), atol=1e-12)
     assert len(solved) == 2
 
@@ -49,7 +49,7 @@ def test_a_time_limit_of_a_prepared_plan_comes_with_the_bound():
     with pytest.raises(SolveError, match="inner system") as caught:
         prepared.conditional(np.flatnonzero(prepared.subset)[:3])
     assert caught.value.solution.status is Status.TIME_LIMIT
-    # the proof is over the vocabulary that was asked about, not over the k tokens of the draft
+    # The proof covers the given vocabulary, not only the k draft tokens.
     np.testing.assert_array_equal(caught.value.solution.subset, prepared.subset)
     assert prepared.subset.shape == (problem.vocab_size,)
     alpha = otlp.optimal_acceptance(problem)

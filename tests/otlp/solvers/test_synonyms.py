@@ -1,4 +1,4 @@
-"""Solvers by the names that others give them."""
+"""Alternative names of solvers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One loop: the reason why not, and nothing timed that compiles."""
+"""The common loop: reasons for failures, and times without compilation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba import njit
 
 import otlp
 from otlp.solvers import line_up, make_solver
-from otlp.studies.attempt import attempt, settled
+from otlp.studies.attempt import attempt, without_compiling
 from otlp.studies.crosscheck import complaints, cross_check
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
@@ -35,8 +35,8 @@ def test_what_compiles_is_done_again() -> None:
         calls.append(kernel(3))
         return len(calls)
 
-    assert settled(action) == 2
-    assert settled(action) == 3
+    assert without_compiling(action) == 2
+    assert without_compiling(action) == 3
 
 
 def test_optimal_answers_agree_within_their_gaps() -> None:
@@ -48,7 +48,7 @@ def test_optimal_answers_agree_within_their_gaps() -> None:
 
 @pytest.mark.parametrize(("shift", "wrong"), [(2e-7, True), (5e-8, False)])
 def test_an_acceptance_above_a_bound_is_complained_of(shift: float, wrong: bool) -> None:
-    """A bound that is too low by more than the tolerance, but not by less."""
+    """Reported if the bound is too low by more than the tolerance, but not by less."""
     right, other = (make_solver(name).solve(PROBLEM) for name in ("max-flow", "martingale"))
     low = replace(other, upper_bound=other.upper_bound - shift)
     assert any("above the bound" in text for text in complaints([right, low], 1e-7)) == wrong

@@ -1,4 +1,4 @@
-"""The quality-cost curve of cascades: its ends are known in closed form."""
+"""The quality-cost curve of cascades: its end points are known in closed form."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_following_the_draft_costs_one_call_for_all_tokens(observed: Observed) -
 
 
 def test_intervals_take_texts_as_units(pair: Pair) -> None:
-    """Equal texts do not differ, however much their tokens do; one text has no interval."""
+    """Equal texts have no variance, whatever their tokens; one text has no interval."""
     twice = observe(*pair, TEXTS[:1] * 2, length=2, skip=1, stride=9)
     (point,) = curve(twice, "chow", [0.5])
     for name in ("log_likelihood", "log_likelihood_gain", "accuracy", "accuracy_gain", "rejection"):
@@ -102,7 +102,7 @@ def test_a_sequential_cascade_has_the_quality_of_the_speculative_one(observed: O
 
 
 def test_bild_as_published_by_hand(pair: Pair) -> None:
-    """Along one text, and along the drafts in it, from the words of the algorithm."""
+    """Along one text and along its drafts, following the published algorithm."""
     text, alpha, length = np.array([0, 2, 1, 1, 0, 2]), 1.0, 2
     observed = observe(*pair, [text], length=length, skip=1, stride=1)
     laws = [[m.distribution(text[:i].tolist()) for i in range(1, text.size)] for m in pair]
@@ -128,7 +128,7 @@ def test_bild_as_published_by_hand(pair: Pair) -> None:
 
 
 def test_responses_have_the_law_of_equation_1(pair: Pair) -> None:
-    """With many of them the share that defers is exact enough to compare laws."""
+    """With many responses the deferral rate is exact enough to compare laws."""
     seen = observe(*pair, TEXTS, length=2, skip=1, stride=1, responses=4000)
     for alpha in (0.6, 0.8):
         logs = []
@@ -160,7 +160,7 @@ def test_greedy_decoding_is_judged_by_its_likeliest_tokens() -> None:
     pair = greedy_pair(random_pair(3, 7, np.random.default_rng(5)))
     seen = observe(*pair, TEXTS, length=2, skip=1, stride=1)
     laws = [(q, p, t) for (q, p), t in zip(seen.pairs, seen.tokens, strict=True)]
-    assert 0.0 < seen.targets.min()  # rules see the models, not their likeliest tokens
+    assert 0.0 < seen.targets.min()  # rules use the distributions, not the most likely tokens
     for method in ("lossy", "token-v3"):
         for alpha in (0.0, 0.4):
             (point,) = curve(seen, method, [alpha])
@@ -175,7 +175,7 @@ def test_greedy_decoding_is_judged_by_its_likeliest_tokens() -> None:
         Point(**(vars(point) | {"method": "opt"})) for point in curve(seen, "diff", [0.3])
     ]
     assert TokenV3(0.0).defers(*laws[0][:2]).sum() == 2
-    with pytest.raises(InvalidInputError, match="temperature 0"):
+    with pytest.raises(InvalidInputError, match="temperature above 0"):
         curve(seen, "sequence-chow")
     pair[0].sampling = Sampling(1.0)
     with pytest.raises(InvalidInputError, match="set both"):
@@ -209,23 +209,23 @@ def test_the_two_metrics_of_table_2() -> None:
 
 
 def test_bad_input(pair: Pair, observed: Observed) -> None:
-    with pytest.raises(InvalidInputError, match="no cascade 'odds'"):
+    with pytest.raises(InvalidInputError, match="unknown cascade 'odds'"):
         curve(observed, "odds")
     with pytest.raises(InvalidInputError, match="alpha"):
         curve(observed, "lossy", [1.0])
-    with pytest.raises(InvalidInputError, match="text 2 has 4"):
+    with pytest.raises(InvalidInputError, match=r"text 2 must have more than 4 tokens .*, got 4"):
         observe(*pair, TEXTS, skip=4)
-    with pytest.raises(InvalidInputError, match="no texts"):
+    with pytest.raises(InvalidInputError, match="texts must not be empty"):
         observe(*pair, [])
     with pytest.raises(InvalidInputError, match="alpha"):
         curve(observed, "sequence-chow", [1.1])
     with pytest.raises(InvalidInputError, match="needs responses"):
         curve(observe(*pair, TEXTS, length=2, skip=1), "sequence-chow")
-    with pytest.raises(InvalidInputError, match=r"no place has 3 tokens"):
+    with pytest.raises(InvalidInputError, match=r"no text has 3 tokens"):
         curve(observe(*pair, TEXTS[1:], length=3, skip=3, responses=1), "sequence-chow")
-    with pytest.raises(InvalidInputError, match="both must be over the same vocabulary"):
+    with pytest.raises(InvalidInputError, match="both must have the same vocabulary"):
         observe(pair[0], random_pair(4, 7, np.random.default_rng(0))[1], TEXTS)
-    with pytest.raises(InvalidInputError, match="length is 0"):
+    with pytest.raises(InvalidInputError, match=r"length must be .*, got 0"):
         observe(*pair, TEXTS, length=0)
 
 

@@ -40,7 +40,7 @@ Measured = list[tuple[int, str, int, compare.RuleResult]]
 def measure(
     given: Any, n: Sequence[int], schemes: Iterable[str] = SCHEMES, **options: Any
 ) -> Measured:
-    """Row, scheme and n of every result."""
+    """Return row, scheme and n of every result."""
     return [
         (row, scheme, count, found)
         for row, pair in enumerate(given)
@@ -56,7 +56,7 @@ def test_every_rule_under_every_scheme() -> None:
     assert len(measured) == wanted
     by_key = {(*where, found.rule): found for *where, found in measured}
     for *where, found in measured:
-        assert math.isnan(found.acceptance) == bool(found.reason), found  # V = 6: nothing is open
+        assert math.isnan(found.acceptance) == bool(found.reason), found  # none is unknown
         best = by_key[*where, compare.OPTIMUM].acceptance
         bound = by_key[*where, compare.BOUND].acceptance
         if found.rule in compare.RULES and not found.reason:
@@ -80,7 +80,7 @@ def test_first_drafts_are_said_of_rules_that_know() -> None:
 
 
 def test_references() -> None:
-    """The optimum is the least dual value over all subsets; the bound is SpecTr's."""
+    """The optimum is the minimum dual value over all subsets; the bound is that of SpecTr."""
     given = pairs(2, 5)
     for row, scheme, n, found in measure(given, (1, 2, 3), rules=()):
         if found.reason:
@@ -124,7 +124,7 @@ def test_reasons_are_recorded() -> None:
 
 
 def test_unknown_names_are_refused_before_anything_is_measured() -> None:
-    with pytest.raises(InvalidInputError, match="known: iid"):
+    with pytest.raises(InvalidInputError, match=r"must be one of iid, .*, got 'idd'"):
         Grid(schemes=("idd",))
     with pytest.raises(UnknownSolverError, match="naive"):
         Grid(rules=("naiv",))
@@ -165,8 +165,8 @@ def test_command(capture: str, tmp_path: Path) -> None:
         command, [capture, *arguments, "--json", str(output), "--figure", str(figure)]
     )
     assert result.exit_code == 0, result.output
-    assert "hub on iid, n = 1, 2: the rule needs SpecHub's pairs" in result.output
-    assert "information bound on hub, n = 1: hub drafts are pairs" in result.output
+    assert "hub on iid, n = 1, 2: the drafts must be SpecHub's pairs" in result.output
+    assert "information bound on hub, n = 1: hub drafts must be pairs" in result.output
     assert "large / small (synthetic), 3 of 6 rows, " in result.output
     records = json.loads(output.read_text())["results"]
     assert len(records) == 3 * 2 * 2 * (len(compare.RULES) + 2)

@@ -1,4 +1,4 @@
-"""Measuring runs, capturing logits, and the two commands."""
+"""Measured decoding runs, captured logits, and the two commands."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def test_a_measurement_sums_over_prompts():
     )
     slow = Measurement(found.setting, (a_run(0, [2, 0], 2.0), a_run(1, [1, 1, 2], 2.0)))
     assert found.timed.speed_up(slow.timed, "wall").mean == pytest.approx(2.0)
-    # the same runs at half the speed: no doubt is left about the ratio
+    # The same runs at half the speed: the interval of the ratio has zero width.
     assert found.timed.speed_up(slow.timed, "wall").low == pytest.approx(2.0)
 
 
@@ -81,11 +81,11 @@ def test_runs_are_the_same_again_and_count_their_calls():
 @pytest.mark.parametrize(
     ("prompts", "setting", "kind", "words"),
     [
-        ([EMPTY], Setting("block", 0, 2), InvalidInputError, "K is 0"),
-        ([EMPTY], Setting("block", 1, 0), InvalidInputError, "L is 0"),
+        ([EMPTY], Setting("block", 0, 2), InvalidInputError, "K must be .*, got 0"),
+        ([EMPTY], Setting("block", 1, 0), InvalidInputError, "L must be .*, got 0"),
         ([EMPTY], Setting("blocks", 1, 2), InvalidInputError, "no verification algorithm 'blocks'"),
         ([EMPTY], Setting("hub", 3, 2), UnsupportedProblemError, "K must be 2"),
-        ([], Setting("block", 1, 2), InvalidInputError, "no prompts"),
+        ([], Setting("block", 1, 2), InvalidInputError, "prompts and seeds must not be empty"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(prompts, setting, kind, words):
@@ -95,7 +95,7 @@ def test_settings_that_cannot_be_are_refused(prompts, setting, kind, words):
 
 def test_no_tokens_are_refused():
     pair = random_pair(3, 8, np.random.default_rng(4))
-    with pytest.raises(InvalidInputError, match="tokens is 0"):
+    with pytest.raises(InvalidInputError, match=r"tokens must be .*, got 0"):
         measure(*pair, [EMPTY], Setting("block", 1, 2), max_tokens=0)
 
 
@@ -118,7 +118,7 @@ def test_decode_prints_and_writes(tmp_path):
         *("--json", str(out), "--figure", str(figure)),
     )
     assert result.exit_code == 0
-    assert "left out: block with K = 2" in result.output
+    assert "skipped: block with K = 2" in result.output
     found = json.loads(out.read_text())["measurements"]
     names = [(one["algorithm"], one["paths"]) for one in found]
     assert names == [("autoregressive", 1), ("block", 1), ("two-slice", 1), ("two-slice", 2)]
@@ -128,5 +128,5 @@ def test_decode_prints_and_writes(tmp_path):
 
 
 def test_prompts_without_room_are_refused(trained: tuple[Any, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="does not fit"):
+    with pytest.raises(InvalidInputError, match="exceed the context of"):
         measure(*trained, [np.full(510, 7)], Setting("block", 1, 4))

@@ -1,4 +1,4 @@
-"""Rules that are not lossless: no acceptance above alpha* + TV, and laws that are laws."""
+"""Lossy rules: no acceptance above alpha* + TV, and outputs are distributions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.otlp.cli.command import done
 
 @cache
 def rows(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Random targets and drafts, some without a token that the other has."""
+    """Return random targets and drafts, some with a token outside the support of the other."""
     rng, found = np.random.default_rng(0), []
     for i in range(count):
         size = int(rng.integers(2, 12))
@@ -40,7 +40,7 @@ def test_no_rule_accepts_more_than_alpha_and_its_loss(name: str) -> None:
 
 @pytest.mark.parametrize("scheme", [otlp.IID, otlp.WithoutReplacement])
 def test_nor_with_several_drafts(scheme: type) -> None:
-    """The best rule for the law that comes out, whatever makes it, on n drafts."""
+    """The best rule on n drafts for a given output law."""
     for p, q in rows(5):
         if np.count_nonzero(q) < 3:
             continue
@@ -53,7 +53,7 @@ def test_nor_with_several_drafts(scheme: type) -> None:
 
 
 def test_the_divergence_that_cactus_asks_for_is_exceeded() -> None:
-    """At p = 1 / (1 + 2 delta) h is 1, and its divergence log(1 + 2 delta): nearly twice delta."""
+    """At p = 1 / (1 + 2 delta), h is 1 with divergence log(1 + 2 delta), almost 2 delta."""
     delta = 0.05
     p = np.array([1.0 / (1.0 + 2.0 * delta), 2.0 * delta / (1.0 + 2.0 * delta)])
     loss = measure_loss(cactus(delta), p, np.array([1.0, 0.0]))
@@ -70,8 +70,8 @@ def test_typical_acceptance_by_hand() -> None:
 
 def test_the_table_of_losses(tmp_path: Path) -> None:
     words = "compare --rows 2 --n 1 --schemes iid --rules naive --top-k 20 --lossy --json"
-    said = done(*words.split(), tmp_path / "found.json")
-    assert "alpha* + TV" in said and "lossy-beta-1" in said
+    printed = done(*words.split(), tmp_path / "found.json")
+    assert "alpha* + TV" in printed and "lossy-beta-1" in printed
     found = json.loads((tmp_path / "found.json").read_text())["losses"]
     assert len(found) == 2 * len(LOSSY_RULES)
     assert all(one["acceptance"] <= one["bound"] + 1e-9 for one in found)

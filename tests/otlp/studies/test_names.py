@@ -1,4 +1,4 @@
-"""Names of users in figures and tables, whatever signs and settings they have."""
+"""User-defined names in figures and tables, with special characters and any settings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from otlp.studies.names import short_names
 from tests.otlp.cli.command import done
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install -e .[plot]")
+pytestmark = pytest.mark.usefixtures("rough_means", "few_repetitions")
 
 RIGHT = """import numpy as np
 def rule(draft_tokens, p, q, rng):
@@ -40,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def labels(folder: Path) -> set[str]:
-    """Every text of the figure."""
+    """Return all texts of the figure."""
     drawn = ElementTree.parse(folder / "f.svg").iter("{http://www.w3.org/2000/svg}text")
     return {"".join(text.itertext()) for text in drawn}
 

@@ -1,4 +1,4 @@
-"""Overlaps by groups of rows, and the rows at both ends with their texts."""
+"""Overlaps by groups of rows, and the rows of lowest and highest overlap with texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.example_captures import make
 
 
 def texts(count: int, length: int, seed: int = 0) -> Capture:
-    """So many passages of so many rows, each text one word longer than the one before."""
+    """Return texts of passages, each text one word longer than the previous one."""
     logits = np.random.default_rng(seed).normal(size=(2, count * length, 6)).astype(np.float32)
     contexts = [f"<{text}>" + " word" * row for text in range(count) for row in range(length)]
     positions = np.tile(np.arange(length) + 3, count)
@@ -42,7 +42,7 @@ def test_groups_are_means_of_their_rows() -> None:
     ranked = sorted(overlap.reshape(9, 4).mean(axis=1))
     shown = [*ranked[: MOST_PASSAGES // 2], *ranked[-MOST_PASSAGES // 2 :]]
     assert [g.overlap.mean for g in by["passage"]] == pytest.approx(shown)
-    # nine passages are the units; a passage alone has no interval
+    # The units are nine passages; a single passage has no interval.
     spread = overlap.reshape(9, 4).mean(axis=1).std(ddof=1) / 3.0
     half = groups[0].overlap.high - groups[0].overlap.mean
     assert half == pytest.approx(2.306004 * spread, rel=1e-6)
@@ -58,7 +58,7 @@ def test_places_are_the_ends_with_their_texts() -> None:
     assert [one.row for one in highest] == order[::-1][:MOST_PLACES].tolist()
     for one in (*lowest, *highest):
         assert one.text == capture.contexts[one.row]
-        # the last row of a passage has no next one
+        # the last row of a passage has no next row
         assert one.continuation == (" word" if one.row % 6 < 5 else "")
 
 
@@ -68,7 +68,7 @@ def test_rows_that_do_not_follow_say_nothing_of_each_other() -> None:
     lowest, highest = measure_overlaps(apart, range(4)).places()
     assert [one.continuation for one in (*lowest, *highest)] == [""] * 4
     names = {group.by for group in measure_overlaps(apart, range(4)).groups()}
-    assert "position" not in names  # of some rows it is unknown
+    assert "position" not in names  # unknown for some rows
     single = make(*logits, positions=np.full(4, -1))
     assert {g.by for g in measure_overlaps(single, range(4)).groups()} == {
         "all rows", "target entropy",

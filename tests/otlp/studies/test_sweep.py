@@ -1,4 +1,4 @@
-"""Sweeps: what they measure is what `measure_rules` does, once, whatever interrupts them."""
+"""Sweeps measure the results of `measure_rules`, each once, despite interruptions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_sweep_is_a_comparison_at_every_setting() -> None:
                     assert (point.rows == 0) == (rule == "hub") == bool(point.reason)
                     if point.rows:
                         values = [found.acceptance for found in own]
-                        # row 3 stands there twice, of one passage
+                        # row 3 occurs twice, in one passage
                         moved = (np.array(values) - np.mean(values)) / 4
                         units = np.array([moved[0] + moved[3], moved[1], moved[2]])
                         half = stdtrit(2, 0.975) * np.sqrt(1.5 * np.sum(units**2))
@@ -66,11 +66,11 @@ def test_a_sweep_is_a_comparison_at_every_setting() -> None:
 
 
 Finished = tuple[bytes, list[SweepPoint], int]
-"""A journal, points, and how many combinations were measured."""
+"""A journal, points, and the number of measured combinations."""
 
 
 def measured(journal: Path, **options: Any) -> Finished:
-    """The journal after a sweep, its points, and how many combinations were measured now."""
+    """Return the journal after a sweep, its points, and the number of new measurements."""
     read, done = 0, 0
 
     def progress(words: str, count: int) -> None:
@@ -123,7 +123,7 @@ def test_a_journal_takes_further_settings_and_keeps_those_not_asked_for(
 
 
 def test_passages_are_the_units_of_the_intervals() -> None:
-    """And so the means of a few rows, chosen as the commands choose, say what that of all is."""
+    """The means of a few chosen rows therefore estimate the mean of all rows."""
     capture = otlp.captures.builtin()
     grid = Grid(n=[2], rules=[])
     values = np.array([
@@ -158,13 +158,13 @@ def test_a_line_is_a_row_at_a_setting(finished: Finished) -> None:
 @pytest.mark.parametrize(
     ("rows", "grid", "named"),
     [
-        (ROWS, Grid(n=[1], rules=[]), "rules is"),
-        (ROWS, replace(GRID, time_limit=1.0), "time_limit is"),
-        (ROWS, replace(GRID, top_p=0.9), "top_p is"),
-        (ROWS, replace(GRID, rules=["k-seq"]), "rules is"),
-        (CaptureRows(ROWS.capture, [3, 80, 5, 3]), GRID, "fingerprint is"),
-        (CaptureRows(ROWS.capture, [3, 80]), GRID, "rows is 4 there and 2 here"),
-        (SyntheticRows(4, 1000), GRID, "synthetic is"),
+        (ROWS, Grid(n=[1], rules=[]), "rules must be"),
+        (ROWS, replace(GRID, time_limit=1.0), "time_limit must be"),
+        (ROWS, replace(GRID, top_p=0.9), "top_p must be"),
+        (ROWS, replace(GRID, rules=["k-seq"]), "rules must be"),
+        (CaptureRows(ROWS.capture, [3, 80, 5, 3]), GRID, "fingerprint must be"),
+        (CaptureRows(ROWS.capture, [3, 80]), GRID, "rows must be 4 as in the journal, got 2"),
+        (SyntheticRows(4, 1000), GRID, "synthetic must be"),
     ],
 )
 def test_the_journal_of_another_sweep_is_refused_by_name(
@@ -199,10 +199,10 @@ def test_another_version_and_changed_lines_are_refused(finished: Finished, tmp_p
     next(iter(entries[1]["rules"].values()))["acceptance"] = "0"
     typed = line_of(entries[1], sum_of(lines[0]))
     wrong = {
-        "otlp is": [line_of({**entries[0], "otlp": "0.0.1"}), *lines[1:]],
-        "line 3 is not what was written": [*lines[:2], *lines[3:]],
+        "otlp must be": [line_of({**entries[0], "otlp": "0.0.1"}), *lines[1:]],
+        "the checksum of line 3 differs": [*lines[:2], *lines[3:]],
         "line 2": [lines[0], typed, *lines[2:]],
-        "line 4 is not": [*lines[:3], lines[3].replace(b": 0.", b": 1."), *lines[4:]],
+        "line 4 differs": [*lines[:3], lines[3].replace(b": 0.", b": 1."), *lines[4:]],
         f"line {len(lines) + 1}": [*lines, lines[-1]],
     }
     for named, changed in wrong.items():
@@ -240,18 +240,21 @@ def test_settings_are_refused_before_any_work(wrong: dict[str, Any]) -> None:
 
 
 def test_rows_are_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="no rows"):
+    with pytest.raises(InvalidInputError, match="rows must not be empty"):
         sweep(ROWS.capture[:0])
     with pytest.raises(OTLPError, match="out of range"):
         CaptureRows(ROWS.capture, [10**6])
     for rows, grid in ((3, GRID), (ROWS, {"n": [1]})):
-        with pytest.raises(InvalidInputError, match="sweep of a"):
+        with pytest.raises(
+            InvalidInputError,
+            match="rows must be a Capture, CaptureRows or SyntheticRows and grid a Grid",
+        ):
             sweep(rows, grid, tmp_path / "j")
     assert not list(tmp_path.iterdir())
 
 
 class Trouble:
-    """In place of a capture: a row that cannot be read, or that its worker does not survive."""
+    """Replaces a capture: one row cannot be read, or kills its worker."""
 
     def __init__(self, deadly: bool) -> None:
         self.deadly = deadly
@@ -264,7 +267,7 @@ class Trouble:
 
 @dataclass(frozen=True, eq=False)
 class Troubled(CaptureRows):
-    """Six rows, of which the third is in trouble."""
+    """Six rows, of which the third fails."""
 
     capture: otlp.captures.Capture = ROWS.capture
     chosen: Sequence[int] = range(6)
@@ -313,7 +316,7 @@ def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(over: str, tmp_path:
 
 
 def test_differences_are_paired_by_passages() -> None:
-    """Rows that are far apart, and a rule that is below the optimum by the same on each."""
+    """Very different rows, and a rule that is below the optimum by the same amount on each."""
     best = np.array([0.1, 0.3, 0.5, 0.9])
     setting = SweepSetting("iid", 2, 1.0, None)
     top, rule = (
@@ -369,6 +372,6 @@ def test_the_distance_from_the_optimum_is_in_the_record_paired() -> None:
     found = naive.record(optimum)["below_optimum"]
     apart = optimum.values - naive.values
     assert found[0] == pytest.approx(apart.mean()) and found[0] > 0.0
-    # acceptances differ between rows by more than the rules do on a row
+    # Acceptances vary more between rows than between rules on a row.
     assert found[2] - found[1] < naive.acceptance.high - naive.acceptance.low
     assert optimum.record(optimum)["below_optimum"][0] == 0.0

@@ -1,4 +1,4 @@
-"""Global resolution: within its guarantee where it succeeds, a status and no plan where not."""
+"""Global resolution: within its guarantee on success; otherwise a status and no plan."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ taus = st.sampled_from([1e-2, 1e-3, 1e-4])
 
 
 def check_published(solution, tau):
-    """Lemma 6.6, with the law of the output enumerated tuple by tuple."""
+    """Check Lemma 6.6, with the law of the output enumerated over tuples."""
     problem = solution.plan.problem
     output, accepted = enumerated(solution.plan)
     error = np.abs(output - problem.target).sum()
@@ -47,7 +47,7 @@ def check_acceptance(solution, optimum, tau):
 
 
 def check_both_plans(problem, tau):
-    """The lossless one is exact, and Lemma 6.6 holds for that of the paper where it converges."""
+    """Check that the lossless plan is exact, and Lemma 6.6 for a converged published plan."""
     optimum = brute_force_optimum(problem)
     lossless = GlobalResolution(tau).solve(problem)
     assert lossless.status is Status.SOLVED
@@ -76,7 +76,7 @@ plans = st.sampled_from(["lossless", "published"])
 @given(iid_problems(), taus, plans, st.integers(1, 3), st.integers(1, 4))
 @settings(max_examples=100)
 def test_never_a_wrong_plan_under_tight_limits(problem, tau, plan, limit, iterations):
-    """With limits too tight it stops with a status, or else keeps the guarantee."""
+    """With tight limits the solver stops with a status or keeps the guarantee."""
     tight = {"max_iterations": iterations, "newton_steps": 0}
     solver = GlobalResolution(tau, plan, {1: limit}, **tight)
     solution = solver.solve(problem)
@@ -103,7 +103,7 @@ def test_edges(name, tau):
     ("vocab", "n", "k"), [(50_000, 2, 1000), (50_000, 3, 100), (5_000, 2, None)]
 )
 def test_buckets_stay_exactly_lossless_over_many_tokens(vocab, n, k):
-    """Marginals are in closed form there; conditionals of sampled tuples agree with them."""
+    """Marginals are in closed form; conditionals of sampled tuples agree with them."""
     problem = language_like(vocab, n, k)
     solution = GlobalResolution(1e-3).solve(problem)
     assert solution.guarantee is Guarantee.LOSSLESS
@@ -115,14 +115,14 @@ def test_buckets_stay_exactly_lossless_over_many_tokens(vocab, n, k):
 
 
 def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
-    """All tuples of a problem whose tokens are forced into few buckets, one by one."""
+    """Enumerates all tuples of a problem with few buckets."""
     problem = language_like(12, 3, seed=3)
     solution = GlobalResolution(0.02, limits={3: 6}).solve(problem)
     assert solution.details["inner_variables"] + solution.details["outer_variables"] < 12
     output, accepted = enumerated(solution.plan)
     np.testing.assert_allclose(output, problem.target, rtol=0.0, atol=1e-13)
     claimed = solution.plan.marginals().acceptance
-    assert (claimed <= accepted + 1e-13).all()  # drafted replacements are left out
+    assert (claimed <= accepted + 1e-13).all()  # drafted replacements are omitted
     assert accepted.sum() - claimed.sum() <= 10 * 0.02
 
 
@@ -165,7 +165,7 @@ def test_sampled_tokens_follow_the_slice():
     row = problem.drafts.sample(rng)
     law = plan.conditional(row)
     drawn = np.bincount([plan.sample(row, rng) for _ in range(2_000)], minlength=2_000)
-    # A token of probability p is drawn at most this often, but for a chance of 1e-6 in all.
+    # Upper limit of the count of a token of probability p, with total error probability 1e-6.
     for token in np.unique(row):
         spread = 6.0 * np.sqrt(2_000 * law[token] * (1.0 - law[token])) + 6.0
         assert abs(drawn[token] - 2_000 * law[token]) <= spread
@@ -221,7 +221,7 @@ def test_the_fallback_takes_over():
     helpless = GlobalResolution.published(1e-3, fallback=MaxFlow(memory_limit=1000)).solve(problem)
     assert helpless.status is Status.TRUNCATION_LIMIT
     assert helpless.plan is None
-    assert "Nor does the fallback max-flow take it" in helpless.message
+    assert "The fallback max-flow does not support this problem" in helpless.message
     named = otlp.solve(problem, "global-resolution", limits={2: 4}, fallback="max-flow")
     assert named.guarantee is Guarantee.OPTIMAL and named.solver == "global-resolution"
     easy = language_like(2_000, 2, 10)
@@ -260,7 +260,7 @@ def test_a_single_variable_starts_at_its_minimum(n, share, draft, ignored):
 
 @pytest.mark.parametrize("slack", [0.0, 1.0])
 def test_newton_steps_go_where_l_bfgs_b_stalls(slack):
-    """A feasible system with tight constraints, whose minimum lies at infinity."""
+    """A feasible system with tight constraints and its minimum at infinity."""
     rng = np.random.default_rng(2)
     draft = rng.dirichlet(np.ones(8))
     terms = list_sets(draft, 3)
@@ -272,7 +272,7 @@ def test_newton_steps_go_where_l_bfgs_b_stalls(slack):
     stalled = solve_convex(function, start, tolerance, 25, 0)
     assert stalled.gradient_norm > tolerance
     short = solve_convex(function, start, tolerance, 25, 2)
-    assert (short.newton_steps, short.iterations) == (2, 25)  # the other goes on
+    assert (short.newton_steps, short.iterations) == (2, 25)  # the other continues
     assert short.gradient_norm < solve_convex(function, start, tolerance, 0, 2).gradient_norm
     direct = solve_convex(function, start, tolerance, 25, 60)
     assert direct.gradient_norm <= tolerance
@@ -281,11 +281,11 @@ def test_newton_steps_go_where_l_bfgs_b_stalls(slack):
 
 
 def test_the_published_plan_starts_at_zero():
-    """Where the first gradient is small enough, nothing moves: a softmax of zeros is uniform."""
+    """If the first gradient is small enough, the result is zero: its softmax is uniform."""
     problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
     solution = GlobalResolution.published(tau=0.9).solve(problem)
     assert solution.details["inner_iterations"] == solution.details["outer_iterations"] == 0
-    # the outer system alone: the tokens outside H* = {0} share what it accepts evenly
+    # only the outer system: tokens outside H* = {0} share its acceptance equally
     np.testing.assert_allclose(solution.plan.conditional([1, 2]), [0.0, 0.5, 0.5])
 
 

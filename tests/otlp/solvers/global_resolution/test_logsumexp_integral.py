@@ -1,4 +1,4 @@
-"""The integral form of the two convex functions, against the listed terms and exact rationals."""
+"""The integral form of the two convex functions, against listed terms and exact rationals."""
 
 from fractions import Fraction
 from itertools import product
@@ -16,7 +16,7 @@ from tests.instances import distributions
 
 @st.composite
 def pairs(draw):
-    """The same function, listed and integrated, and a point."""
+    """Return the same function as a list and as an integral, and a point."""
     law = draw(distributions(draw(st.integers(2, 7))))
     draft, ignored = law[1:][law[1:] > 0.0], float(law[0])
     if not draft.size:
@@ -63,7 +63,7 @@ def test_exact_against_all_tuples():
 
 @pytest.mark.parametrize("slack", [0.0, 1.0])
 def test_the_masses_of_a_large_system_add_up(slack):
-    """10^17 sets: what all variables get is all that is drafted, less the slack's share."""
+    """10^17 sets: the mass of all variables is the drafted mass minus the slack mass."""
     rng = np.random.default_rng(0)
     law = rng.dirichlet(np.full(201, 0.3))
     integral = LogSumExpIntegral(law[1:], 12, law[0], np.zeros(200), slack)

@@ -18,14 +18,14 @@ from tests.instances import distributions
 
 @st.composite
 def systems(draw, max_tokens=5, max_n=4):
-    """Draft probabilities of the tokens with a variable, the ignored mass, and n."""
+    """Return draft probabilities of the tokens with a variable, the ignored mass, and n."""
     law = draw(distributions(draw(st.integers(2, max_tokens + 1))))
     ignored = float(law[0])
     return law[1:][law[1:] > 0.0], ignored, draw(st.integers(1, max_n))
 
 
 def exact_coefficients(draft, n, ignored):
-    """Coefficients in exact rationals, by inclusion and exclusion."""
+    """Return coefficients in exact rationals, by inclusion-exclusion."""
     q, base = [Fraction(float(value)) for value in draft], Fraction(ignored)
     result = {}
     for size in range(1, min(n, len(q)) + 1):
@@ -44,7 +44,7 @@ def sets_of(terms):
 
 
 def alternating_coefficient(members, n, ignored):
-    """The paper's inclusion and exclusion (Eq. 118, 120): off by around 2^m 1e-16."""
+    """Inclusion-exclusion of the paper (Eq. 118, 120), with error about 2^m 1e-16."""
     return sum(
         (-1.0) ** (members.size - size) * (ignored + float(sum(chosen))) ** n
         for size in range(members.size + 1)
@@ -61,7 +61,7 @@ def test_coefficients_are_exact_to_the_last_digits(system):
     assert (terms.mass > 0.0).all()
     listed = dict(zip(sets_of(terms), terms.mass, strict=True))
     for chosen, value in exact.items():
-        # a relative error, however rare the set; subnormal results carry an absolute one
+        # Relative error for any set; absolute error for subnormal results.
         assert listed.get(chosen, 0.0) == pytest.approx(float(value), rel=1e-12, abs=1e-300)
 
 
@@ -96,7 +96,7 @@ def functions(draft, ignored, n, slack, rng):
 
 
 def enumerated(draft, ignored, n, alpha, slack):
-    """Sum over all tuples, one by one; token -1 stands for everything ignored."""
+    """Sum over all tuples; token -1 represents all ignored tokens."""
     laws = {i: float(q) for i, q in enumerate(draft)} | {-1: ignored}
     value, given_mass = 0.0, np.zeros(draft.size)
     for row in product(laws, repeat=n):
@@ -186,5 +186,5 @@ def test_factorials_do_not_overflow(n):
 
 
 def test_too_many_drafts_are_refused():
-    with pytest.raises(SizeLimitError, match="at most 1000 drafts"):
+    with pytest.raises(SizeLimitError, match=r"n must be at most 1000 .*, got 1001"):
         list_sets(np.array([0.5, 0.5]), 1001)

@@ -1,14 +1,16 @@
-"""What a program uses beside the generator that it is handed: other randomness, clocks, memory.
+"""Detection of hidden inputs of a program: other random generators, clocks, files and state.
 
-Three things are watched while the program runs.  The states of the generators that every program
-can reach: a draw changes them.  The calls that it makes to the operating system's entropy (as
-`secrets`, `uuid` and generators without a seed do), to clocks, to what tells addresses, to files,
-and to what seeds a generator of PyTorch's, by a profile function.  And what it holds between runs,
-in attributes, closures, the globals that it names and the environment: private generators and
-counters, in whatever memory, which change from run to run, where a cache settles.
+Three checks are made while the program runs:
 
-None of this is a proof: a call from compiled code, a file read by a library, memory that was never
-written, another thread or another process are not seen.
+- The states of the global random generators: a draw changes the state.
+- Calls, recorded by a profile function: to the operating system's entropy (as `secrets`, `uuid`
+  and unseeded generators make), to clocks, `id`, `hash` and `repr`, to files, and to functions
+  that seed a PyTorch generator.
+- State reachable from the program: attributes, closures, named globals and the environment.
+  Private generators and counters change from run to run; a cache stops changing.
+
+The checks are not a proof: calls from compiled code, files read by a library, uninitialized memory,
+other threads and other processes are not detected.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from otlp.auditing.random_source import BITS
 
 try:
     import resource
-except ImportError:  # not on Windows
+except ImportError:  # The module does not exist on Windows.
     resource = None  # type: ignore[assignment]
 
 MOST_OBJECTS = 5_000
-"""How many objects are looked at for what the program holds, the nearest first."""
+"""Maximum number of objects that are inspected for state, in breadth-first order."""
 
 _ENTROPY = {os.urandom: "os.urandom"}
 if hasattr(os, "getrandom"):
@@ -46,7 +48,7 @@ if hasattr(os, "getrandom"):
 
 _CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _SYSTEM = ("times", "getloadavg", "stat", "lstat", "fstat", "open", "listdir", "scandir", "fork")
-_READINGS: dict[Any, str] = {
+_CLOCKS_AND_FILES: dict[Any, str] = {
     **{getattr(time, name): f"time.{name}" for name in dir(time) if name.endswith(_CLOCKS)},
     **{getattr(os, name): f"os.{name}" for name in _SYSTEM if hasattr(os, name)},
     id: "id",
@@ -57,19 +59,19 @@ _READINGS: dict[Any, str] = {
     sys.getallocatedblocks: "sys.getallocatedblocks",
 }
 if resource is not None:
-    _READINGS[resource.getrusage] = "resource.getrusage"
-"""Counted only from code that is not a library's: those take the time, or look up ids, for logs."""
+    _CLOCKS_AND_FILES[resource.getrusage] = "resource.getrusage"
+"""Only calls from outside of `_LIBRARIES` count: libraries read clocks and ids, e.g. for logs."""
 
 _DATES = {"now", "today", "utcnow"}
-"""Methods of `datetime.date`, `datetime.datetime` and classes on them."""
+"""Methods of `datetime.date`, `datetime.datetime` and their subclasses."""
 
 _SEEDS = {
     f"Generator.{name}" for name in ("seed", "manual_seed", "set_state", "graphsafe_set_state")
 }
-"""Of PyTorch's generators: what is drawn after it is no news."""
+"""Methods that seed a PyTorch generator: draws from a seeded generator are not random."""
 
 MOST_GENERATORS = 100
-"""Of PyTorch's, that a program may draw from: more are made anew at each run."""
+"""Maximum number of PyTorch generators; more are taken as new generators in each run."""
 
 _LIBRARIES = ({"numba", "numpy", "otlp", "scipy", "torch"} | sys.stdlib_module_names) - {"pathlib"}
 
@@ -77,36 +79,36 @@ _PLAIN = (int, float, complex, str, bytes, np.generic, type(None))
 
 
 class HiddenInput:
-    """Watches a program for what it uses beside the generator that it is handed.
+    """Detects inputs of a program other than the generator that is passed to it.
 
     Parameters
     ----------
     program : callable
-        Watched from now on.
+        The program; the states of the global generators are recorded immediately.
     """
 
     def __init__(self, program: Callable[..., Any]) -> None:
         self._program = program
         self._states = _shared_generators()
         self._called = ""
-        self._held: list[object] | None = None
+        self._baseline: list[object] | None = None
         self._generators: set[object] = set()
 
-    def settle(self) -> None:
-        """Caches are filled: from now on, what the program holds should stay as it is."""
-        self._held = _held(self._program)
-        self._states = _shared_generators() | self._states  # of what was imported since
+    def start_comparing(self) -> None:
+        """Record the program's state, which must not change after caches are filled."""
+        self._baseline = _reachable_state(self._program)
+        self._states = _shared_generators() | self._states  # Adds generators imported since.
 
     @contextmanager
     def calls(self) -> Iterator[None]:
-        """Watch the calls that are made inside, in this thread."""
+        """Record calls in this thread within the context."""
         before, collecting = sys.getprofile(), gc.isenabled()
-        gc.disable()  # what finalizers and the collector's callbacks call is not the program's
-        sys.setprofile(self._note)
+        gc.disable()  # Calls of finalizers and collector callbacks are not the program's.
+        sys.setprofile(self._record)
         try:
             yield
         finally:
-            if isinstance(before, Profile):  # which Python's own profiler is, and no function
+            if isinstance(before, Profile):  # cProfile: an object, not a profile function.
                 before.enable()
             else:
                 sys.setprofile(before)
@@ -114,56 +116,56 @@ class HiddenInput:
                 gc.enable()
 
     def drawn_from(self, generators: set[object]) -> None:
-        """Note which generators of PyTorch's were handed to its functions in a run."""
+        """Record the PyTorch generators that were passed to random functions in a run."""
         if generators - self._generators and (
-            self._held is not None or len(self._generators) >= MOST_GENERATORS
+            self._baseline is not None or len(self._generators) >= MOST_GENERATORS
         ):
-            self._called = self._called or "generators of PyTorch's that it makes anew"
+            self._called = self._called or "new PyTorch generators in each run"
         self._generators |= generators
 
     def found(self) -> str:
-        """What the program uses, in words; empty if nothing was seen."""
+        """Return a description of the hidden input; empty if none was detected."""
         if self._called:
-            return f"it uses {self._called}, not its arguments and rng alone"
+            return f"it uses {self._called}, not only its arguments and rng"
         for name, state in _shared_generators().items():
             if self._states.get(name, state) != state:
-                return f"it draws from {name}, a global random generator, not from rng alone"
-        if self._held is not None and self._held != _held(self._program):
+                return f"it draws from {name}, a global random generator, not only from rng"
+        if self._baseline is not None and self._baseline != _reachable_state(self._program):
             return (
-                "it remembers earlier runs: a random generator, a counter or another number that "
-                "it holds changes from run to run"
+                "it keeps state between runs: a random generator, a counter or another number "
+                "that it holds changes from run to run"
             )
         return ""
 
-    def _note(self, frame: FrameType, event: str, called: Any) -> None:
+    def _record(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call":
             if called in _ENTROPY:
                 self._called = self._called or _ENTROPY[called]
             elif getattr(called, "__qualname__", "") in _SEEDS:
                 self._called = self._called or f"torch.{called.__qualname__}"
-            elif reading := _READINGS.get(called) or _date(called):
-                if not _of_a_library(frame.f_globals.get("__name__")):
+            elif reading := _CLOCKS_AND_FILES.get(called) or _date(called):
+                if not _is_library(frame.f_globals.get("__name__")):
                     self._called = self._called or reading
         elif event == "call" and frame.f_code is random.Random.seed.__code__:
-            # the profiler is handed the frame: whether there is a seed stands nowhere else
+            # Only the frame shows whether a seed was passed.
             if frame.f_locals.get("a") is None:
                 self._called = self._called or "random.Random without a seed"
 
 
 def _date(called: Any) -> str:
-    """The name of a method that reads the clock, of a date's class or one on it."""
+    """Return the name of a `datetime` method that reads the clock; empty for other functions."""
     name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
     if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):
         return f"{owner.__name__}.{name}"
     return ""
 
 
-def _of_a_library(module: object) -> bool:
+def _is_library(module: object) -> bool:
     return str(module).partition(".")[0] in _LIBRARIES
 
 
 def _shared_generators() -> dict[str, object]:
-    """States of the generators that every program can reach."""
+    """Return the states of the global random generators."""
     states: dict[str, object] = {
         "random": random.getstate(),
         "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),
@@ -176,7 +178,7 @@ def _shared_generators() -> dict[str, object]:
             states["torch.cuda"] = [
                 state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()
             ]
-    # numba has no public way to read the states of its generators
+    # Numba has no public function to read the states of its generators.
     helper = getattr(sys.modules.get("numba"), "_helperlib", None)
     if helper is not None:
         states["numba"] = helper.rnd_get_state(helper.rnd_get_np_state_ptr())
@@ -184,10 +186,10 @@ def _shared_generators() -> dict[str, object]:
     return states
 
 
-def _state(generator: Any) -> object:
-    """The state of a random generator; None of anything else."""
+def _generator_state(generator: Any) -> object:
+    """Return the state of a random generator; None for other objects."""
     if isinstance(generator, random.SystemRandom):
-        return None  # it has none: its calls are seen
+        return None  # It has no state; its calls to os.urandom are recorded.
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.BitGenerator):
@@ -198,8 +200,8 @@ def _state(generator: Any) -> object:
     return None
 
 
-def _held(program: object) -> list[object]:
-    """Numbers, texts, memory and states of generators that a program reaches, nearest first."""
+def _reachable_state(program: object) -> list[object]:
+    """Return numbers, strings, buffers and generator states reachable from a program, in order."""
     found: list[object] = [hash(frozenset(os.environ.items()))]
     seen: dict[int, object] = {}
     pending: deque[object] = deque([program])
@@ -209,19 +211,19 @@ def _held(program: object) -> list[object]:
             found.append(thing)
         elif id(thing) not in seen:
             seen[id(thing)] = thing
-            content = _state(thing) or _memory(thing)
+            content = _generator_state(thing) or _buffer_hash(thing)
             if content is not None:
                 found.append(content)
                 continue
             parts, kind = _parts(thing), type(thing)
             if kind.__module__ == "itertools" or not (parts or kind.__repr__ is object.__repr__):
-                found.append(repr(thing))  # of a counter, a date or a number without parts
+                found.append(repr(thing))  # For example a counter, a date or a Fraction.
             pending.extend(parts)
     return found
 
 
-def _memory(thing: Any) -> object:
-    """A hash of the memory of an array, a tensor or another buffer; None of anything else."""
+def _buffer_hash(thing: Any) -> object:
+    """Return a hash of the memory of an array, tensor or buffer; None for other objects."""
     torch = sys.modules.get("torch")
     try:
         if torch is not None and isinstance(thing, torch.Tensor):
@@ -235,20 +237,20 @@ def _memory(thing: Any) -> object:
 
 
 def _parts(thing: Any) -> list[Any]:
-    """What an object holds; of a function its closure and the globals that it names."""
+    """Return the objects that an object refers to (function: its closure and named globals)."""
     if isinstance(thing, ModuleType):
         return []
     if isinstance(thing, type):
-        return [] if _of_a_library(thing.__module__) else [*vars(thing).values()]
+        return [] if _is_library(thing.__module__) else [*vars(thing).values()]
     if isinstance(thing, FunctionType):
         world = (thing.__globals__, thing.__globals__.get("__builtins__"))
         parts = [part for part in gc.get_referents(thing) if not any(part is one for one in world)]
-        return parts + ([] if _of_a_library(thing.__module__) else _named_globals(thing))
+        return parts + ([] if _is_library(thing.__module__) else _named_globals(thing))
     if isinstance(thing, ContextVar):
         return [thing.get(None)]
     if isinstance(thing, np.ndarray):
         return [*thing.flat]
-    if hasattr(thing, "__length_hint__"):  # an iterator: how far it is stands in no object
+    if hasattr(thing, "__length_hint__"):  # An iterator: only __reduce__ shows its position.
         return [*thing.__reduce__()]
     return gc.get_referents(thing)
 
@@ -257,7 +259,7 @@ def _named_globals(function: FunctionType) -> list[Any]:
     names = set(_names(function.__code__))
     reached = [value for name, value in function.__globals__.items() if name in names]
     for module in [value for value in reached if isinstance(value, ModuleType)]:
-        if not _of_a_library(module.__name__):
+        if not _is_library(module.__name__):
             reached += [value for name, value in vars(module).items() if name in names]
     return reached
 

@@ -1,7 +1,7 @@
-"""What is audited: a rule over drafted tokens, what it is handed, and the texts that it gives.
+"""The audited rule: base class, its arguments, and the distribution of its texts.
 
-A rule over one token gives texts of a single token; one over paths or a tree gives up to L + 1,
-and the target completes them to that length.
+A rule over one token outputs texts of one token.  A rule over paths or a tree outputs 1 to L + 1
+tokens, and the target completes the text to L + 1 tokens.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ def silent(label: str, done: float) -> None:
 
 
 SUM_TOLERANCE = 1e-6
-"""How far a plan's conditional may be from a distribution: below zero, or off a sum of one."""
+"""Tolerance for a plan's conditional: negative entries, and the deviation of the sum from one."""
 
 LONGEST_MESSAGE = 160
-"""Characters kept of what a rule says."""
+"""Maximum number of characters kept of a message or repr."""
 
 
 Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
-"""Called with drafted tokens, p, q and a generator."""
+"""``rule(draft_tokens, p, q, rng)``."""
 
 
 class NotJudgedError(OTLPError, RuntimeError):
-    """What verifies cannot be asked any more, so that there is no verdict."""
+    """The verifier does not respond, so there is no verdict."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a rule did instead of returning tokens."""
+    """Failure of a rule: the rule raised, or returned something other than tokens."""
 
     what: str
 
     def __str__(self) -> str:
-        """Say that there was no token, and why."""
+        """Return a description of the failure."""
         return f"no token ({self.what})"
 
 
@@ -60,36 +60,36 @@ Output: TypeAlias = "tuple[int, ...] | Failure"
 
 
 class Step(NamedTuple):
-    """What was drafted and what the rule made of it."""
+    """Drafted tokens and the output of the rule."""
 
     tokens: tuple[int, ...]
     output: Output
 
     def __str__(self) -> str:
-        """Say both in words."""
+        """Return a description of the output and the drafts."""
         what = self.output if isinstance(self.output, Failure) else list(self.output)
         return f"{what} for the drafts {list(self.tokens)}"
 
 
 @dataclass(frozen=True, eq=False)
-class Subject(ABC):
-    """A rule on a target, with its drafts.
+class AuditedRule(ABC):
+    """A rule with its target and drafts.
 
     Attributes
     ----------
     name, drafted : str
-        The rule, and what its drafts are said to follow.
+        Name of the rule, and description of the declared drafts.
     target : sequence of ndarray
         The target's distributions after prefixes of 0, ..., L tokens, of shape (V^t, V).
     rule : callable
     sampler : callable or None
-        What really draws the tokens of a round, given a generator, where that is no scheme.
+        ``sampler(rng)`` draws the tokens of a round; None if a draft scheme draws them.
     plan : Plan or None
-        Whose `sample` is the rule.
+        The plan, if the rule is `Plan.sample`.
     batch : int or None
-        Rounds that the rule takes at once.
+        Number of rounds per call of the rule.
     reading : str
-        How the rule's arguments were read, where its names do not say all.
+        How the rule's parameters were mapped, if not by recognized names in the usual order.
     """
 
     name: str
@@ -103,42 +103,42 @@ class Subject(ABC):
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """Vocabulary size, V."""
         return int(self.target[0].shape[-1])
 
     @property
     def checked(self) -> bool:
-        """Whether the drafts are held against a declaration."""
+        """Whether the drafts are compared with the declared scheme."""
         return self.sampler is not None
 
     @property
     def reported_draft_error(self) -> float:
-        """Total variation of the q that is reported to the rule from the declared one."""
+        """Total variation between the q that is passed to the rule and the declared q."""
         return 0.0
 
     @property
-    def suspects(self) -> IntArray | None:
-        """An order of the texts, failures last, in which neighbours are off alike; or None."""
+    def pooling_order(self) -> IntArray | None:
+        """Order of the texts for pooling, similar deviations adjacent, failures last; or None."""
         return None
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Tokens that are drafted in a round, N."""
+        """Number of tokens drafted per round, N."""
 
-    def renaming(self, rows: int) -> IntArray:
-        """By how much the tokens of each row of a batch are shifted before the rule sees them."""
+    def token_shifts(self, rows: int) -> IntArray:
+        """Return the number (mod V) added to the token ids of each row of a batch."""
         return np.zeros(rows, dtype=np.int64)
 
     def draft(self, rounds: int, rng: Any) -> IntArray:
-        """Draft the tokens of rounds, shape (rounds, N); of one, if the draws are followed."""
+        """Draft tokens, shape (rounds, N); `rounds` must be 1 if `rng` is a RandomSource."""
         if self.sampler is None:
             return self._draft(rounds, rng)
         size = self.vocab_size
         try:
             drawn = [check_tokens(self.sampler(rng), self.width, size) for _ in range(rounds)]
         except (Exception, SystemExit) as error:
-            raise no_drafts("the sampler of the drafts", error) from error
+            raise sampler_error("the draft sampler", error) from error
         return np.stack(drawn)
 
     @abstractmethod
@@ -146,20 +146,20 @@ class Subject(ABC):
 
     @abstractmethod
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
-        """Run the rule on rows of drafted tokens."""
+        """Run the rule on rows of drafted tokens; return the outputs."""
 
     @abstractmethod
     def compare_drafts(
         self, drafted: Mapping[tuple[int, ...], float], tolerance: float
     ) -> DraftCheck:
-        """Hold the law of the drafted tokens against the declaration."""
+        """Compare the law of the drafted tokens with the declared scheme."""
 
     @abstractmethod
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
-        """Hold sampled drafts against the declaration."""
+        """Test sampled drafts against the declared scheme."""
 
     def conditional(self, tokens: tuple[int, ...]) -> FloatArray | Failure:
-        """What the plan says its verified token follows, if that is a distribution."""
+        """Return the plan's conditional distribution, or a Failure if it is not a distribution."""
         assert self.plan is not None
         try:
             law = np.array(self.plan.conditional(np.array(tokens)), dtype=np.float64)
@@ -176,19 +176,19 @@ class Subject(ABC):
         return law
 
     def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
-        """Whether the output is one of the drafted tokens; NaN for a rule over several tokens."""
+        """Return 1 if the output is a drafted token, else 0; NaN for rules over several tokens."""
         return float(output[0] in tokens) if len(self.target) == 1 else np.nan
 
-    def given(self, output: tuple[int, ...]) -> float:
-        """How many tokens an output gives."""
+    def token_count(self, output: tuple[int, ...]) -> float:
+        """Return the number of tokens of an output."""
         return len(output)
 
     def texts(self) -> FloatArray:
-        """The target's law of texts, as one vector."""
+        """Return the target's law of texts as a vector."""
         return self.completed({(): 1.0})
 
     def completed(self, outputs: Mapping[tuple[int, ...], float]) -> FloatArray:
-        """The law of texts: outputs, continued by the target."""
+        """Return the law of texts: outputs completed by the target."""
         ending: dict[int, list[tuple[int, float]]] = defaultdict(list)
         for tokens, weight in outputs.items():
             ending[len(tokens)].append((number_of(tokens, self.vocab_size), weight))
@@ -200,7 +200,7 @@ class Subject(ABC):
         return law
 
     def cells(self, outputs: Sequence[Output], rng: np.random.Generator) -> IntArray:
-        """The text of each round, continued by the target; failures are a text of their own."""
+        """Return the index of the text of each round, completed by the target; last: failures."""
         size, most = self.vocab_size, len(self.target)
         failed = size**most
         length = np.array([most if isinstance(o, Failure) else len(o) for o in outputs])
@@ -217,7 +217,7 @@ class Subject(ABC):
 
 
 def number_of(tokens: Sequence[int], size: int) -> int:
-    """Tokens as the digits of a number in base V."""
+    """Return the number whose digits in base `size` are the tokens."""
     index = 0
     for token in tokens:
         index = index * size + token
@@ -225,7 +225,7 @@ def number_of(tokens: Sequence[int], size: int) -> int:
 
 
 def draw_rows(laws: FloatArray, rng: Any) -> IntArray:
-    """One token from each row, by inversion where draws are not followed; none of probability 0."""
+    """Draw a token of positive probability from each row: by inversion, or with a RandomSource."""
     if isinstance(rng, RandomSource):
         return np.array(list(map(rng.category, laws)))
     steps = np.cumsum(laws, axis=1)
@@ -235,33 +235,33 @@ def draw_rows(laws: FloatArray, rng: Any) -> IntArray:
     return tokens
 
 
-def call(rule: Callable[..., Any], *given: Any) -> Any:
-    """What a rule answers, or the failure; its last argument is the generator."""
+def call(rule: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a rule; return its result, or a Failure.  The last argument is the generator."""
     try:
-        return rule(*given)
+        return rule(*arguments)
     except NotJudgedError:
         raise
     except (Exception, SystemExit) as error:
-        if isinstance(given[-1], RandomSource) and type(error).__module__.startswith("numba"):
-            given[-1].give_up("it draws in code that numba compiled, which cannot be followed")
+        if isinstance(arguments[-1], RandomSource) and type(error).__module__.startswith("numba"):
+            arguments[-1].give_up("it draws in code compiled by numba, which cannot be followed")
         return Failure(raised(error))
 
 
-def no_drafts(what: str, error: BaseException) -> InvalidInputError:
-    """What is said of a function that gives no drafts."""
+def sampler_error(what: str, error: BaseException) -> InvalidInputError:
+    """Return the InvalidInputError for a draft sampler that failed."""
     own = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
     return InvalidInputError(what + own)
 
 
 def raised(error: BaseException) -> str:
-    """What was raised, on one line."""
+    """Return a description of an exception, on one line."""
     return f"raises {type(error).__name__}: {one_line(error)}".rstrip(": ")
 
 
 def one_line(thing: object) -> str:
-    """The first line of what a foreign object says of itself, without control characters.
+    """Return the first line of the message or repr of an object, without control characters.
 
-    It is cut behind a word where it is long, except for what this library says.
+    The line is truncated after a word at `LONGEST_MESSAGE`, except for this library's errors.
     """
     try:
         text = str(thing) if isinstance(thing, BaseException) else repr(thing)
@@ -275,5 +275,5 @@ def one_line(thing: object) -> str:
 
 
 def name_of(rule: object) -> str:
-    """What a rule is called."""
+    """Return the name of a rule."""
     return str(getattr(rule, "__name__", type(rule).__name__))

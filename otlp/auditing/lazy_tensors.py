@@ -1,9 +1,9 @@
-"""Tensors of random numbers that are not decided yet.
+"""PyTorch tensors of `LazyUniform` numbers, for the enumeration of a program's draws.
 
-PyTorch's functions are answered while a program is followed.  A tensor of undecided numbers is an
-ordinary one, of NaN, which is known by its identity; what functions do to it is done to the
-numbers, element by element, as objects in a NumPy array.  A function that is not known here ends
-the attempt; what goes unseen gives another result when the path is run again.
+`LazyTensors` intercepts PyTorch's functions.  A tensor of lazy numbers is an ordinary tensor of
+NaN, recognized by its identity; functions are applied to the numbers, element by element, as
+objects in a NumPy array.  Unsupported functions end the enumeration; an operation that is not
+intercepted changes the result when the path is repeated.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from otlp.auditing.lazy_uniform import LazyUniform, exp, log
 from otlp.auditing.random_source import RandomSource
-from otlp.auditing.undecided import UndecidedNumber, exp, log
 
 Numbers = npt.NDArray[Any]
 
 _SCRATCH = torch.Generator()
-"""Lets PyTorch check arguments; what it draws is thrown away."""
+"""Used to check arguments with PyTorch; its draws are discarded."""
 
 DESCRIBES = frozenset(
     "shape dtype device ndim is_cuda requires_grad layout dim size numel is_floating_point stride "
     "is_contiguous __len__ element_size type is_sparse grad_fn is_leaf".split()
 )
-"""What is asked of a tensor's form."""
+"""Functions and attributes that do not depend on the values of a tensor."""
 
 REARRANGES = frozenset(
     "__getitem__ view reshape squeeze unsqueeze expand expand_as flatten contiguous clone detach "
@@ -39,7 +39,7 @@ REARRANGES = frozenset(
     "chunk cat concat stack where repeat repeat_interleave select narrow masked_select flip roll "
     "take_along_dim view_as reshape_as movedim swapaxes ravel unflatten tile".split()
 )
-"""What puts numbers elsewhere, and leaves them what they are."""
+"""Functions that rearrange numbers without changing them."""
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("add", "__radd__", "__add__"), np.add),
@@ -65,11 +65,11 @@ UNFOLLOWED = frozenset(
     "randn randn_like normal normal_ cauchy_ log_normal_ geometric_ poisson random_ binomial "
     "dropout dropout_ gumbel_softmax rrelu rrelu_ alpha_dropout".split()
 )
-"""Draws that have no finite set of outcomes here."""
+"""Unsupported draws: they have no finite set of outcomes."""
 
 
-class FollowedTensors(TorchFunctionMode):
-    """Answers PyTorch's random functions from a source, and follows what becomes of the numbers.
+class LazyTensors(TorchFunctionMode):
+    """Context that draws PyTorch's random numbers from a source and tracks operations on them.
 
     Parameters
     ----------
@@ -84,13 +84,13 @@ class FollowedTensors(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Answer one call."""
+        """Handle one call of a PyTorch function."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = func.__self__.__name__
         if name in UNFOLLOWED:
-            self._source.give_up(f"it uses torch.{name}, which has no finite set of outcomes here")
+            self._source.give_up(f"it uses torch.{name}, which has no finite set of outcomes")
         draw = getattr(self, f"_draw_{name.rstrip('_')}", None)
         if draw is not None and kwargs.get("out") is None:
             if (generator := kwargs.get("generator")) is not None:
@@ -98,8 +98,8 @@ class FollowedTensors(TorchFunctionMode):
             try:
                 return draw(func, *args, **kwargs)
             except TypeError:
-                self._source.give_up(f"it calls torch.{name} in a way that is not followed")
-        if not self._holds([args, kwargs]):
+                self._source.give_up(f"it calls torch.{name} with unsupported arguments")
+        if not self._contains_lazy([args, kwargs]):
             return func(*args, **kwargs)
         return self._follow(name, func, args, kwargs)
 
@@ -114,7 +114,7 @@ class FollowedTensors(TorchFunctionMode):
         if not kwargs and plain in ELEMENTWISE:
             return self._elementwise(ELEMENTWISE[plain], args, in_place=plain != name)
         if not kwargs and name in COMPARES:
-            self._check(self._kind(args))
+            self._check(self._result_dtype(args))
             found = COMPARES[name](*map(self._numbers, args))
             return torch.from_numpy(np.array(found, dtype=bool))
         special = getattr(self, f"_of_{name.strip('_')}", None)
@@ -122,43 +122,43 @@ class FollowedTensors(TorchFunctionMode):
             self._source.give_up(f"it uses torch.{name} on random numbers")
         return special(*args, **kwargs)
 
-    # What the numbers are.
+    # Access to the lazy numbers of tensors.
 
-    def _holds(self, thing: Any) -> bool:
-        """Whether there is a tensor of undecided numbers in what a function is given."""
-        if isinstance(thing, Tensor):
-            return id(thing) in self._known
-        if isinstance(thing, list | tuple):
-            return any(map(self._holds, thing))
-        return isinstance(thing, UndecidedNumber) or (
-            isinstance(thing, dict) and any(map(self._holds, thing.values()))
+    def _contains_lazy(self, argument: Any) -> bool:
+        """Return whether an argument contains lazy numbers."""
+        if isinstance(argument, Tensor):
+            return id(argument) in self._known
+        if isinstance(argument, list | tuple):
+            return any(map(self._contains_lazy, argument))
+        return isinstance(argument, LazyUniform) or (
+            isinstance(argument, dict) and any(map(self._contains_lazy, argument.values()))
         )
 
-    def _numbers(self, thing: Any) -> Any:
-        if isinstance(thing, Tensor):
-            known = self._known.get(id(thing))
+    def _numbers(self, argument: Any) -> Any:
+        if isinstance(argument, Tensor):
+            known = self._known.get(id(argument))
             if known is not None:
                 return known[1]
-            return thing.detach().to(torch.float64).numpy()
-        return thing
+            return argument.detach().to(torch.float64).numpy()
+        return argument
 
-    def _check(self, kind: torch.dtype) -> None:
-        """Give up on numbers of few bits, whose steps are not negligible."""
-        if kind.is_floating_point and torch.finfo(kind).bits < 32:
-            name = str(kind).removeprefix("torch.")
-            self._source.give_up(f"it draws or compares in {name}, whose steps cannot be followed")
+    def _check(self, dtype: torch.dtype) -> None:
+        """Give up on dtypes below 32 bits, whose resolution is not negligible."""
+        if dtype.is_floating_point and torch.finfo(dtype).bits < 32:
+            name = str(dtype).removeprefix("torch.")
+            self._source.give_up(f"it draws or compares in {name}, whose rounding is not followed")
 
-    def _kind(self, args: Any) -> torch.dtype:
-        """What PyTorch computes with, for these arguments."""
+    def _result_dtype(self, args: Any) -> torch.dtype:
+        """Return the dtype of PyTorch's result for these arguments."""
         given = [arg if isinstance(arg, Tensor | int | float) else 0.5 for arg in args]
         if not any(isinstance(arg, Tensor) for arg in given):
             return torch.get_default_dtype()
         return torch.result_type(given[0], given[-1])
 
     def _remember(self, tensor: Tensor, numbers: Any) -> Tensor:
-        """Make a tensor stand for numbers, which may be decided after all."""
+        """Associate a tensor with numbers; copy them into the tensor if all are ordinary."""
         numbers = np.asarray(numbers, dtype=object)
-        if not any(isinstance(number, UndecidedNumber) for number in numbers.flat):
+        if not any(isinstance(number, LazyUniform) for number in numbers.flat):
             self._known.pop(id(tensor), None)
             return tensor.copy_(torch.from_numpy(numbers.astype(np.float64)))
         self._check(tensor.dtype)
@@ -166,41 +166,41 @@ class FollowedTensors(TorchFunctionMode):
         return tensor.fill_(math.nan)
 
     def _rearrange(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Do it to the places of the numbers."""
+        """Apply the function to a tensor of indices, then gather the numbers."""
         pool: list[Numbers] = []
-        kinds: list[torch.dtype] = []
+        dtypes: list[torch.dtype] = []
 
-        def placed(thing: Any) -> Any:
-            if isinstance(thing, Tensor) and thing.is_floating_point():
-                numbers = np.asarray(self._numbers(thing), dtype=object)
+        def indices_of(argument: Any) -> Any:
+            if isinstance(argument, Tensor) and argument.is_floating_point():
+                numbers = np.asarray(self._numbers(argument), dtype=object)
                 first = sum(part.size for part in pool)
                 pool.append(numbers.reshape(-1))
-                kinds.append(thing.dtype)
-                return torch.arange(first, first + numbers.size).view(thing.shape).double()
-            if isinstance(thing, list | tuple):
-                return type(thing)(map(placed, thing))
-            return thing
+                dtypes.append(argument.dtype)
+                return torch.arange(first, first + numbers.size).view(argument.shape).double()
+            if isinstance(argument, list | tuple):
+                return type(argument)(map(indices_of, argument))
+            return argument
 
-        found = func(*placed(args), **{key: placed(value) for key, value in kwargs.items()})
+        found = func(*indices_of(args), **{key: indices_of(value) for key, value in kwargs.items()})
         numbers = np.concatenate(pool)
 
-        def filled(places: Any) -> Any:
-            if not isinstance(places, Tensor):
-                return tuple(map(filled, places))
-            kind = places.dtype if places.dtype != torch.float64 else kinds[0]
-            at = places.to(torch.float64).numpy().astype(np.int64)
+        def gather(indices: Any) -> Any:
+            if not isinstance(indices, Tensor):
+                return tuple(map(gather, indices))
+            dtype = indices.dtype if indices.dtype != torch.float64 else dtypes[0]
+            at = indices.to(torch.float64).numpy().astype(np.int64)
             chosen = np.asarray(numbers[at], dtype=object)
-            return self._remember(torch.empty(places.shape, dtype=kind), chosen)
+            return self._remember(torch.empty(indices.shape, dtype=dtype), chosen)
 
-        return filled(found)
+        return gather(found)
 
     def _elementwise(self, function: Callable[..., Any], args: Any, in_place: bool) -> Tensor:
         numbers = np.asarray(function(*map(self._numbers, args)), dtype=object)
         if in_place:
             return self._remember(args[0], numbers)
-        return self._remember(torch.empty(numbers.shape, dtype=self._kind(args)), numbers)
+        return self._remember(torch.empty(numbers.shape, dtype=self._result_dtype(args)), numbers)
 
-    # What leaves PyTorch, or chooses among numbers.
+    # Conversions from PyTorch, and selections among numbers.
 
     def _of_item(self, tensor: Tensor) -> Any:
         return self._numbers(tensor).item()
@@ -230,7 +230,7 @@ class FollowedTensors(TorchFunctionMode):
     def _of_searchsorted(
         self, steps: Any, values: Any, *, right: bool = False, side: str | None = None, **_: Any
     ) -> Tensor:
-        if self._holds(steps):
+        if self._contains_lazy(steps):
             self._source.give_up("it searches among random numbers")
         where = "right" if right or side == "right" else "left"
         search = np.vectorize(partial(np.searchsorted, side=where), signature="(n),(m)->(m)")
@@ -271,7 +271,7 @@ class FollowedTensors(TorchFunctionMode):
         generator: Any = None,
     ) -> Tensor:
         self._check(weights.dtype)
-        # raises what PyTorch raises; what it draws is thrown away
+        # Raises PyTorch's errors; the draws are discarded.
         func(weights, num_samples, replacement, generator=_SCRATCH)
         rows = self._numbers(weights).reshape(-1, weights.shape[-1])
         drawn = [
@@ -283,12 +283,12 @@ class FollowedTensors(TorchFunctionMode):
     def _draw_bernoulli(
         self, func: Any, tensor: Tensor, p: Any = None, *, generator: Any = None
     ) -> Tensor:
-        if self._holds([tensor, p]):
+        if self._contains_lazy([tensor, p]):
             self._source.give_up("it uses torch.bernoulli on random numbers")
         self._check(tensor.dtype)
         in_place = func.__name__ == "bernoulli_"
-        chances = tensor if p is None and not in_place else (0.5 if p is None else p)
-        mass = np.broadcast_to(self._numbers(chances), tensor.shape)
+        probabilities = tensor if p is None and not in_place else (0.5 if p is None else p)
+        mass = np.broadcast_to(self._numbers(probabilities), tensor.shape)
         drawn = [self._source.category(np.array([1.0 - chance, chance])) for chance in mass.flat]
         found = torch.tensor(drawn, dtype=tensor.dtype).view(tensor.shape)
         return tensor.copy_(found) if in_place else found

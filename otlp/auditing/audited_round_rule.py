@@ -1,7 +1,7 @@
-"""Rules over several tokens, paths and trees, on models that are tables over few tokens.
+"""Audited rules over several tokens, paths and trees, with tabular models over few tokens.
 
 A round is lossless if its output, completed by the target to L + 1 tokens, follows the target's
-law of L + 1 tokens.  In small tables every mistake shows.
+distribution of L + 1 tokens.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from otlp.auditing.argument_order import read_arguments
-from otlp.auditing.draft_check import DraftCheck, first_of
-from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
-from otlp.auditing.gtest import g_test
-from otlp.auditing.subject import (
+from otlp.auditing.audited_rule import (
+    AuditedRule,
     Failure,
     Output,
     Rule,
-    Subject,
     call,
     draw_rows,
     name_of,
     number_of,
     one_line,
 )
+from otlp.auditing.draft_check import DraftCheck, first_of
+from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
+from otlp.auditing.gtest import g_test
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError, SizeLimitError
@@ -35,13 +35,13 @@ from otlp.errors import InvalidInputError, SizeLimitError
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
 
 PADDING = -1
-"""Ends a row of output tokens that is shorter than the longest."""
+"""Fills the end of output rows that are shorter than the longest row."""
 
 MOST_TEXTS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class RoundSubject(Subject):
+class AuditedRoundRule(AuditedRule):
     """A rule over a tree of drafted tokens.
 
     Attributes
@@ -49,7 +49,7 @@ class RoundSubject(Subject):
     draft_tables : sequence of ndarray
         The draft model, as `target`.
     drafts : DraftedRound
-        How tokens are said to be drafted from it.
+        How tokens are declared to be drafted from the draft model.
     """
 
     draft_tables: Tables
@@ -57,31 +57,31 @@ class RoundSubject(Subject):
 
     @property
     def width(self) -> int:
-        """Tokens that are drafted in a round, N."""
+        """Number of tokens drafted per round, N."""
         return len(self.drafts.parents)
 
     def _draft(self, rounds: int, rng: Any) -> IntArray:
         return self.drafts.draw(self.draft_tables, partial(draw_rows, rng=rng), rounds)
 
-    def renaming(self, rows: int) -> IntArray:
-        """Every other row of a batch has other names, each its own: else all begin with one p."""
-        place = np.arange(rows)
-        return np.where(place % 2, (place + 1) // 2, 0) % self.vocab_size
+    def token_shifts(self, rows: int) -> IntArray:
+        """Return different shifts for every other row of a batch, so that their first p differ."""
+        row = np.arange(rows)
+        return np.where(row % 2, (row + 1) // 2, 0) % self.vocab_size
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
-        """Run the rule on rows of drafted tokens."""
+        """Run the rule on rows of drafted tokens; return the outputs."""
         size, p = self.vocab_size, self.drafts.at_nodes(self.target, tokens)
         q = self.drafts.at_nodes(self.draft_tables, tokens)
-        turns = self.renaming(len(tokens) if self.batch else 1)
-        if turns.any():
-            names = ((np.arange(size) - turns[:, None]) % size)[:, None]
-            tokens = (tokens + turns[:, None]) % size
+        shifts = self.token_shifts(len(tokens) if self.batch else 1)
+        if shifts.any():
+            names = ((np.arange(size) - shifts[:, None]) % size)[:, None]
+            tokens = (tokens + shifts[:, None]) % size
             p, q = (np.take_along_axis(laws, names, axis=2) for laws in (p, q))
-        given = self.drafts.present(tokens.copy(), p, q)
+        arguments = self.drafts.rule_arguments(tokens.copy(), p, q)
         read = partial(output_of, most=len(self.target), size=size)
         if self.batch is None:
-            return [read(call(self.rule, *row, rng)) for row in zip(*given, strict=True)]
-        answer = call(self.rule, *given, rng)
+            return [read(call(self.rule, *row, rng)) for row in zip(*arguments, strict=True)]
+        answer = call(self.rule, *arguments, rng)
         if isinstance(answer, Failure):
             return [answer] * len(tokens)
         try:
@@ -89,18 +89,18 @@ class RoundSubject(Subject):
         except TypeError:
             outputs = []
         if len(outputs) != len(tokens):
-            return [Failure(f"returns {one_line(answer)}, not a row for each round")] * len(tokens)
+            return [Failure(f"returns {one_line(answer)}, not one row per round")] * len(tokens)
         return [
             output
             if isinstance(output, Failure)
-            else tuple((token - turn) % size for token in output)
-            for output, turn in zip(outputs, turns.tolist(), strict=True)
+            else tuple((token - shift) % size for token in output)
+            for output, shift in zip(outputs, shifts.tolist(), strict=True)
         ]
 
     def compare_drafts(
         self, drafted: Mapping[tuple[int, ...], float], tolerance: float
     ) -> DraftCheck:
-        """Hold the law of the drafted tokens against the declaration."""
+        """Compare the law of the drafted tokens with the declared scheme."""
         tokens, mass = self.drafts.listed(self.draft_tables)
         found = np.zeros(len(mass))
         for drawn, weight in drafted.items():
@@ -115,7 +115,7 @@ class RoundSubject(Subject):
         )
 
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
-        """Hold sampled drafts against the declaration."""
+        """Test sampled drafts against the declared scheme."""
         listed, mass = self.drafts.listed(self.draft_tables)
         cells = tokens @ self.vocab_size ** np.arange(tokens.shape[1])[::-1]
         counts = np.bincount(cells, minlength=mass.size)
@@ -130,18 +130,18 @@ class RoundSubject(Subject):
 
 
 def output_of(row: Any, most: int, size: int) -> Output:
-    """The tokens of what a rule returns, without padding: at most so many, below V."""
+    """Return the 1 to `most` tokens of a result, without padding, or a Failure."""
     if isinstance(row, Failure):
         return row
     try:
         tokens = np.asarray(row)
     except Exception:
-        return Failure(f"returns {one_line(row)}, which is no list of tokens")
+        return Failure(f"returns {one_line(row)}, which is not a list of tokens")
     if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
-        return Failure(f"returns {one_line(row)}, which is no list of tokens")
+        return Failure(f"returns {one_line(row)}, which is not a list of tokens")
     kept = tokens[: np.argmax(tokens == PADDING)] if (tokens == PADDING).any() else tokens
     if (tokens[kept.size :] != PADDING).any():
-        return Failure(f"returns {tokens.tolist()}, with tokens behind the padding")
+        return Failure(f"returns {tokens.tolist()}, with tokens after the padding")
     if not 1 <= kept.size <= most:
         return Failure(f"returns {kept.size} tokens, not 1 to {most}")
     if not ((kept >= 0) & (kept < size)).all():
@@ -149,7 +149,7 @@ def output_of(row: Any, most: int, size: int) -> Output:
     return tuple(kept.tolist())
 
 
-def round_subject(
+def audited_round_rule(
     rule: Rule,
     target: Any,
     draft: Any,
@@ -157,8 +157,8 @@ def round_subject(
     sampler: RoundSampler | None,
     batch: int | None,
     name: Any,
-) -> RoundSubject:
-    """Check what `otlp.audit_rounds` is given."""
+) -> AuditedRoundRule:
+    """Check the arguments of `otlp.audit_rounds`."""
     if batch is not None:
         batch = whole_number(batch, "batch", 1)
     for what, function in (("rule", rule), ("sampler", sampler)):
@@ -168,7 +168,7 @@ def round_subject(
     if not isinstance(drafts, DraftedRound):
         raise InvalidInputError(
             f"drafts is a {type(drafts).__name__}: pass DraftedPaths(paths, length) or "
-            "DraftedTree(parents), of otlp.auditing"
+            "DraftedTree(parents) from otlp.auditing"
         )
     targets = as_tables(target, drafts.depth + 1, "target")
     proposals = as_tables(draft, drafts.depth, "draft")
@@ -181,23 +181,23 @@ def round_subject(
     if float(size) ** (drafts.depth + 1) > MOST_TEXTS:
         raise SizeLimitError(
             f"there are {size}^{drafts.depth + 1} texts of {drafts.depth + 1} tokens, more than "
-            f"{MOST_TEXTS:,}: take fewer tokens or shorter paths"
+            f"{MOST_TEXTS:,}: use a smaller vocabulary or shorter paths"
         )
     most = drafts.most_siblings
     if drafts.siblings != "iid" and any((table > 0.0).sum(1).min() < most for table in proposals):
         raise InvalidInputError(
-            f"a row of draft has fewer than {most} tokens of positive probability: {most} "
-            "different siblings cannot be drafted"
+            f"a row of draft has fewer than {most} tokens of positive probability, but {most} "
+            "distinct siblings are drafted from it"
         )
-    called = name if isinstance(name, str) else name_of(rule)
-    draws = None
+    label = name if isinstance(name, str) else name_of(rule)
+    draw = None
     if sampler is not None:
-        given = sampler
+        draw_tokens = sampler
 
-        def draws(rng: Any) -> IntArray:
+        def draw(rng: Any) -> IntArray:
             tables = [table.reshape((size,) * (t + 1)).copy() for t, table in enumerate(proposals)]
-            return np.asarray(given(tables, rng)).reshape(-1)
+            return np.asarray(draw_tokens(tables, rng)).reshape(-1)
 
-    return RoundSubject(
-        called, str(drafts), targets, read, draws, None, batch, reading, proposals, drafts
+    return AuditedRoundRule(
+        label, str(drafts), targets, read, draw, None, batch, reading, proposals, drafts
     )

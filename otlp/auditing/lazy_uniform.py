@@ -1,4 +1,4 @@
-"""A uniform number that takes a side only when it is compared with a threshold."""
+"""Lazy uniform numbers: an interval that is narrowed when the number is compared."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from otlp.auditing.races import Clock
 
 
 class Interval:
-    """What is known of a uniform number U: it lies in [low, high).
+    """Known constraints on a uniform number U, which lies in [low, high).
 
     Attributes
     ----------
     low, high : float
     rate : float
-        Of the waiting time -log U: more than 1 if it is the first of a race.
-    behind : tuple of (Interval, float) or None
-        Whose waiting time, times a number, this one's exceeds: it has lost a race.
+        Rate of the waiting time -log U; more than 1 if the number won a race.
+    lost_to : tuple of (Interval, float) or None
+        Winner of a race and a factor: the waiting time exceeds the winner's times the factor.
     """
 
-    __slots__ = ("behind", "high", "low", "rate")
+    __slots__ = ("high", "lost_to", "low", "rate")
 
     def __init__(self) -> None:
         self.low, self.high, self.rate = 0.0, 1.0, 1.0
-        self.behind: tuple[Interval, float] | None = None
+        self.lost_to: tuple[Interval, float] | None = None
 
     @property
-    def untouched(self) -> bool:
-        """Whether nothing but the outcome of races that it won is known."""
-        return (self.low, self.high, self.behind) == (0.0, 1.0, None)
+    def unconstrained(self) -> bool:
+        """Whether the only constraints are races that the number won."""
+        return (self.low, self.high, self.lost_to) == (0.0, 1.0, None)
 
 
 class _Decider(Protocol):
-    """Decides comparisons, or gives up."""
+    """Branches on comparisons; `give_up` ends the run."""
 
     def below(self, interval: Interval, threshold: float) -> bool: ...
 
@@ -46,46 +46,46 @@ class _Decider(Protocol):
     def give_up(self, reason: str) -> NoReturn: ...
 
 
-def _same(value: float) -> float:
+def _identity(value: float) -> float:
     return value
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class UndecidedNumber:
-    """A uniform number that is not decided yet, or an increasing or decreasing function of one.
+class LazyUniform:
+    """A uniform number without a value, or an increasing or decreasing function of such a number.
 
-    Numpy treats it as an object, compares it element by element, and so ends up in the comparisons
-    below.
+    NumPy treats the number as an object and calls the comparison methods below, element by
+    element.
     """
 
     run: _Decider
     interval: Interval
-    forward: Callable[[float], float] = _same
-    inverse: Callable[[float], float] = _same
+    forward: Callable[[float], float] = _identity
+    inverse: Callable[[float], float] = _identity
     increasing: bool = True
     clock: Clock | None = None
 
     @classmethod
     def __torch_function__(cls, *given: Any) -> Any:
-        """Let PyTorch take it for a tensor, for `FollowedTensors` to answer."""
+        """Let PyTorch accept the number as an argument, so that `LazyTensors` is called."""
         return NotImplemented
 
     def __array_ufunc__(self, function: Any, method: str, *given: Any, **form: Any) -> Any:
-        """Let numpy go on as with any object, but not where it would compute with few bits."""
+        """Apply a NumPy function as to any object; give up on half precision."""
         for value in given:
             self._check(value)
-        return getattr(function, method)(*map(_boxed, given), **form)
+        return getattr(function, method)(*map(_as_object_array, given), **form)
 
     def _compare(self, other: Any, less: bool, equal: bool) -> Any:
-        """Whether this is less than `other`, or more; a tie has probability 0, but for itself."""
+        """Compare with `other`; a tie has probability 0, except with the same object."""
         if other is self:
             return equal
-        if isinstance(other, UndecidedNumber):
-            mine, its = self.clock, other.clock
-            if mine is None or its is None or not mine.alike(its):
+        if isinstance(other, LazyUniform):
+            clock, rival = self.clock, other.clock
+            if clock is None or rival is None or not clock.comparable(rival):
                 self.run.give_up("it compares two random numbers with each other")
-            first = self.run.earlier(self.interval, mine.scale, other.interval, its.scale)
-            return (first == mine.runs_forward) == less
+            first = self.run.earlier(self.interval, clock.scale, other.interval, rival.scale)
+            return (first == clock.increasing) == less
         threshold = self._scalar(other)
         if threshold is None:
             return NotImplemented
@@ -109,7 +109,7 @@ class UndecidedNumber:
         return self._compare(other, less=False, equal=True)
 
     def _scalar(self, value: Any) -> float | None:
-        """An ordinary number, also out of an array or a tensor without axes; else None."""
+        """Return an ordinary number (also from a 0-d array or tensor) as a float, else None."""
         if isinstance(value, int | float):
             return float(value)
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
@@ -118,10 +118,10 @@ class UndecidedNumber:
         return None
 
     def _check(self, value: Any) -> None:
-        """Give up beside a number of few bits: the result would be one, in steps that count."""
+        """Give up on half-precision operands: the rounding of the result is not negligible."""
         kind = getattr(value, "dtype", None)
         if kind is not None and any(name in str(kind) for name in ("float16", "float8")):
-            self.run.give_up(f"it draws or compares in {kind}, whose steps cannot be followed")
+            self.run.give_up(f"it draws or compares in {kind}, whose rounding is not followed")
 
     def _map(
         self,
@@ -129,9 +129,9 @@ class UndecidedNumber:
         inverse: Callable[[float], float],
         increasing: bool = True,
         clock: Clock | None = None,
-    ) -> UndecidedNumber:
+    ) -> LazyUniform:
         before, back = self.forward, self.inverse
-        return UndecidedNumber(
+        return LazyUniform(
             self.run,
             self.interval,
             lambda value: forward(before(value)),
@@ -149,7 +149,7 @@ class UndecidedNumber:
         return self._map(lambda x: x + c, lambda y: y - c, clock=self.clock and self.clock.plus(c))
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, UndecidedNumber):
+        if isinstance(other, LazyUniform):
             self.run.give_up("it multiplies two random numbers")
         c = self._scalar(other)
         if c is None or not math.isfinite(c):
@@ -167,7 +167,7 @@ class UndecidedNumber:
             return self * (1.0 / c) if math.isfinite(c) else 0.0
         ends = sorted((self.forward(self.interval.low), self.forward(self.interval.high)))
         if ends[0] < 0.0 < ends[1]:
-            self.run.give_up("it divides a random number of either sign by 0")
+            self.run.give_up("it divides a random number of unknown sign by 0")
         return math.inf if ends[1] > 0.0 else -math.inf
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -178,9 +178,9 @@ class UndecidedNumber:
             return 0.0
         ends = sorted((self.forward(self.interval.low), self.forward(self.interval.high)))
         if ends[0] < 0.0:
-            self.run.give_up("it divides by a random number of either sign")
+            self.run.give_up("it divides by a random number of unknown sign")
         clock = self.clock and self.clock.divides(c)
-        # a number that is positive compares with 0 and below as infinity does
+        # The quotient has the sign of c: thresholds of the other sign map to infinity.
         return self._map(
             lambda x: c / x if x else math.inf,
             lambda y: c / y if y * c > 0.0 else math.inf,
@@ -188,7 +188,7 @@ class UndecidedNumber:
             clock,
         )
 
-    def __neg__(self) -> UndecidedNumber:
+    def __neg__(self) -> LazyUniform:
         clock = self.clock and self.clock.times(-1.0)
         return self._map(lambda x: -x, lambda y: -y, False, clock)
 
@@ -203,15 +203,15 @@ class UndecidedNumber:
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def log(self) -> UndecidedNumber:
+    def log(self) -> LazyUniform:
         """Called by numpy.log."""
-        if self.forward is _same:
+        if self.forward is _identity:
             clock: Clock | None = Clock(factor=-1.0)
         else:
             clock = self.clock and self.clock.log()
         return self._map(log, exp, clock=clock)
 
-    def exp(self) -> UndecidedNumber:
+    def exp(self) -> LazyUniform:
         """Called by numpy.exp."""
         return self._map(exp, log, clock=self.clock and self.clock.exp())
 
@@ -233,15 +233,15 @@ class UndecidedNumber:
         return floor if floor >= 0 else floor + 1
 
     def __float__(self) -> float:
-        self.run.give_up("it turns a random number into a float before comparing it")
+        self.run.give_up("it converts a random number to a float before comparing it")
 
     def __bool__(self) -> bool:
         return True
 
 
-def _boxed(value: Any) -> Any:
-    """An array without axes, which numpy computes with itself."""
-    if not isinstance(value, UndecidedNumber):
+def _as_object_array(value: Any) -> Any:
+    """Wrap a LazyUniform in a 0-d object array, with which NumPy computes."""
+    if not isinstance(value, LazyUniform):
         return value
     box = np.empty((), dtype=object)
     box[()] = value
@@ -249,14 +249,14 @@ def _boxed(value: Any) -> Any:
 
 
 def log(number: Any) -> Any:
-    """The logarithm of a number, decided or not."""
-    if isinstance(number, UndecidedNumber):
+    """Return the logarithm of an ordinary or lazy number."""
+    if isinstance(number, LazyUniform):
         return number.log()
     return math.log(number) if number > 0.0 else -math.inf
 
 
 def exp(number: Any) -> Any:
-    """The exponential of a number, decided or not."""
-    if isinstance(number, UndecidedNumber):
+    """Return the exponential of an ordinary or lazy number."""
+    if isinstance(number, LazyUniform):
         return number.exp()
     return math.exp(min(number, 700.0))

@@ -1,4 +1,4 @@
-"""Rules over one token: a callable, a plan or a solver, and a scheme or a sampler of drafts."""
+"""Audited rules over one token: a callable, a plan or a solver, with a draft scheme or sampler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.auditing.argument_order import read_arguments
+from otlp.auditing.audited_rule import AuditedRule, Failure, Output, call, name_of, one_line
 from otlp.auditing.draft_check import DraftCheck, check_drafts, exact_draft_check
 from otlp.auditing.random_source import RandomSource
-from otlp.auditing.subject import Failure, Output, Subject, call, name_of, one_line
 from otlp.checks import as_floats
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples
@@ -32,21 +32,21 @@ class Solves(Protocol):
     """A solver."""
 
     def solve(self, problem: Problem) -> Solution:
-        """Solve a problem."""
+        """Return the solution of a problem."""
 
 
 @dataclass(frozen=True, eq=False)
-class TokenSubject(Subject):
+class AuditedTokenRule(AuditedRule):
     """A rule over one token.
 
     Attributes
     ----------
     problem : Problem
-        The target, and what the drafts are said to follow.
+        The target and the declared scheme.
     drafts : DraftScheme or None
-        What they are drawn from; None where that is `sampler`.
+        The scheme from which the drafts are drawn; None if `sampler` draws them.
     reported_draft : ndarray
-        What is reported to the rule as q.
+        The q that is passed to the rule.
     """
 
     problem: Problem
@@ -55,25 +55,25 @@ class TokenSubject(Subject):
 
     @property
     def width(self) -> int:
-        """Tokens that are drafted in a round, N."""
+        """Number of tokens drafted per round, N."""
         return self.problem.n
 
     @property
     def checked(self) -> bool:
-        """Whether the drafts are held against a declaration."""
+        """Whether the drafts are compared with the declared scheme."""
         return self.drafts is not self.problem.drafts
 
     @property
     def reported_draft_error(self) -> float:
-        """NaN if the two cannot be compared."""
+        """Total variation between `reported_draft` and the declared q; NaN if not comparable."""
         own = draft_vectors(self.problem.drafts)
         if own is None or own.shape != self.reported_draft.shape:
             return math.nan
         return float(np.max(0.5 * np.abs(own - self.reported_draft).sum(axis=-1)))
 
     @property
-    def suspects(self) -> IntArray | None:
-        """The tokens by q/p, which is what mistakes depend on; None without such a q."""
+    def pooling_order(self) -> IntArray | None:
+        """The tokens by q/p, on which deviations typically depend; None if q has no (V,) rows."""
         size, target = self.vocab_size, self.problem.target
         if self.reported_draft.shape[-1:] != (size,):
             return None
@@ -84,7 +84,7 @@ class TokenSubject(Subject):
 
     @cached_property
     def listed(self) -> DraftTuples:
-        """All tuples of the scheme."""
+        """All tuples of the scheme with their probabilities."""
         assert self.drafts is not None
         return self.drafts.enumerate_tuples()
 
@@ -96,31 +96,31 @@ class TokenSubject(Subject):
         return self.drafts.sample(rng, rounds)
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
-        """Run the rule on copies of rows of drafted tokens, so that it may write to them."""
-        told = self.problem.target, self.reported_draft
+        """Run the rule on each row of drafted tokens; the rule may write to its arguments."""
+        laws = self.problem.target, self.reported_draft
         return [
-            _as_token(call(self.rule, *(one.copy() for one in (row, *told)), rng), self.vocab_size)
+            _as_token(call(self.rule, *(one.copy() for one in (row, *laws)), rng), self.vocab_size)
             for row in tokens
         ]
 
     def compare_drafts(
         self, drafted: Mapping[tuple[int, ...], float], tolerance: float
     ) -> DraftCheck:
-        """Hold the law of the drafted tokens against the declaration."""
+        """Compare the law of the drafted tokens with the declared scheme."""
         if self.drafts is not None:
             rows = map(tuple, self.listed.tokens.tolist())
             drafted = dict(zip(rows, self.listed.mass.tolist(), strict=True))
         return exact_draft_check(drafted, self.problem.drafts, tolerance)
 
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
-        """Hold sampled drafts against the declaration."""
+        """Test sampled drafts against the declared scheme."""
         return check_drafts(tokens, self.problem.drafts, rate, rng)
 
 
-def token_subject(
+def audited_token_rule(
     rule: Any, target: Any, drafts: Any, declared: Any, reported_draft: Any
-) -> TokenSubject:
-    """Check what `otlp.audit` is given."""
+) -> AuditedTokenRule:
+    """Check the arguments of `otlp.audit`."""
     problem = _problem(target, drafts, declared)
     plan = _plan(rule, problem)
     if plan is not None:
@@ -136,7 +136,7 @@ def token_subject(
             f"rule is a {type(rule).__name__}: pass a callable "
             "(draft_tokens, p, q, rng) -> token, a plan or a solver"
         )
-    return TokenSubject(
+    return AuditedTokenRule(
         name=name_of(rule),
         drafted=repr(problem.drafts),
         target=[problem.target[None]],
@@ -152,7 +152,7 @@ def token_subject(
 
 
 def _problem(target: Any, drafts: Any, declared: Any) -> Problem:
-    """The problem that the rule is told of."""
+    """Return the problem with the declared scheme."""
     if isinstance(drafts, DraftScheme):
         problem = Problem(target, drafts if declared is None else declared)
         given, wanted = (drafts.n, drafts.vocab_size), (problem.n, problem.vocab_size)
@@ -168,8 +168,8 @@ def _problem(target: Any, drafts: Any, declared: Any) -> Problem:
         )
     if declared is None:
         raise InvalidInputError(
-            "drafts is no draft scheme: beside a sampler pass declared=, the scheme that it is "
-            "said to follow, such as otlp.IID(q, n)"
+            f"drafts is a sampler ({name_of(drafts)}): declared= must be the scheme of its "
+            "drafts, such as otlp.IID(q, n)"
         )
     return Problem(target, declared)
 
@@ -183,14 +183,14 @@ def _plan(rule: Any, problem: Problem) -> Plan | None:
         raise InvalidInputError(f"rule is the class {rule.__name__}: pass {rule.__name__}()")
     solution = rule.solve(problem)
     if not isinstance(solution, Solution):
-        raise InvalidInputError(f"rule.solve returns a {type(solution).__name__}, no Solution")
+        raise InvalidInputError(f"rule.solve must return a Solution, got {type(solution).__name__}")
     if solution.plan is None:
-        raise InvalidInputError(f"there is no plan to audit: {solution}")
+        raise InvalidInputError(f"rule.solve must return a solution with a plan, got {solution}")
     return solution.plan
 
 
 def _reported(given: Any, declared: DraftScheme) -> FloatArray:
-    """What the rule is told as q: by default the declared q, or the mean of the drafts."""
+    """Return the q for the rule: by default the declared q, or the mean law of the drafts."""
     if given is None:
         own = draft_vectors(declared)
         return np.array(declared.mean_draft) if own is None else own
@@ -203,7 +203,7 @@ def _reported(given: Any, declared: DraftScheme) -> FloatArray:
 
 
 def draft_vectors(scheme: DraftScheme) -> FloatArray | None:
-    """The q of a scheme, of shape (V,), or (n, V) if the drafts differ; None if it has none."""
+    """Return the q of a scheme, shape (V,) or (n, V) if the drafts differ; None without a q."""
     for name in ("draft", "drafts"):
         if hasattr(scheme, name):
             return np.array(getattr(scheme, name), dtype=np.float64)
@@ -219,7 +219,7 @@ def _as_token(value: Any, vocab_size: int) -> Output:
             raise TypeError
         token = operator.index(item)
     except Exception:
-        return Failure(f"returns {one_line(value)}, which is no token id")
+        return Failure(f"returns {one_line(value)}, which is not a token id")
     if not 0 <= token < vocab_size:
         return Failure(f"returns {token}, outside the vocabulary [0, {vocab_size})")
     return (token,)
