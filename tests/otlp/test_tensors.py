@@ -148,7 +148,10 @@ def test_rounding_is_within_the_tolerance_of_the_type_and_a_missing_token_is_not
     rough = torch.softmax(torch.randn(1_000, generator=torch.Generator().manual_seed(0)), 0)
     assert otlp.as_distribution(rough.bfloat16()).sum() == pytest.approx(1.0, abs=1e-12)
     for wrong, words in (
-        (torch.tensor([0.5, 0.25], dtype=torch.bfloat16), r"within .* \(for torch\.bfloat16\), got"),
+        (
+            torch.tensor([0.5, 0.25], dtype=torch.bfloat16),
+            r"\(for torch\.bfloat16\), got",
+        ),
         (torch.tensor([0.5, 0.5], dtype=torch.complex64), "complex"),
     ):
         with pytest.raises(otlp.errors.InvalidDistributionError, match=words):

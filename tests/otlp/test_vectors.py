@@ -36,12 +36,12 @@ def test_answers_are_the_rules_own(cases: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_right_rules_are_lossless_and_mistakes_are_not(rule: str) -> None:
-    case, told = distinguishing_case(rule, seed=1)
+    case, found_rounds = distinguishing_case(rule, seed=1)
     target = case.audited_rule().texts()
     law, _ = exact_law(case)
     assert law is None if rule == "two-slice" else total_variation(law, target) < 1e-12
-    assert list(told) == list(MUTANTS[rule])
-    for mistake, line in told.items():
+    assert list(found_rounds) == list(MUTANTS[rule])
+    for mistake, line in found_rounds.items():
         assert case.answer(line, mistake) == line["mutant"] != line["tokens"]
         wrong, _ = exact_law(case, mistake)
         assert wrong is None or total_variation(wrong, target) > 1e-4

@@ -341,15 +341,15 @@ def test_bets_on_texts_that_stay_the_same_for_long() -> None:
 
 @pytest.mark.parametrize("share", [0.2, 1.0])
 def test_a_baseline_from_the_cache_of_the_server_is_refused(share: float) -> None:
-    rng, told = np.random.default_rng(0), queue.Queue[Completion]()
+    rng, texts = np.random.default_rng(0), queue.Queue[Completion]()
     biased, fair = Law(0, 0.5), Law(1)
 
     def server(prompt: str) -> Completion:
-        told.put(text := biased())
+        texts.put(text := biased())
         return text
 
     def baseline(prompt: str) -> Completion:
-        text = told.get()
+        text = texts.get()
         return text if rng.random() < share else fair()
 
     with pytest.raises(InvalidInputError, match="texts of a pair are the same"):

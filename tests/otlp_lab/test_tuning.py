@@ -91,10 +91,10 @@ def test_only_what_may_win_is_compiled(gain: float, tried: int) -> None:
     wanted = grid((1, 2), (1, 2), [(2, 2)])
     # One draft token may win at any cost of a round; more tokens win clearly.
     gains = {one: Estimate(*3 * (gain ** max(one.nodes - 1, 0),)) for one in [PLAIN, *wanted]}
-    told: list[LoopSetting] = []
-    costs = measure_costs(bench, wanted, gains, tell=lambda one, *_: told.append(one))
-    assert list(map(str, told[:2])) == ["plain", "block 1 x 1"]
-    assert len(told) == tried
+    compiled_settings: list[LoopSetting] = []
+    costs = measure_costs(bench, wanted, gains, tell=lambda one, *_: compiled_settings.append(one))
+    assert list(map(str, compiled_settings[:2])) == ["plain", "block 1 x 1"]
+    assert len(compiled_settings) == tried
     assert all(costs.seconds(one) > 0.0 for one in [PLAIN, *wanted])
 
 

@@ -60,14 +60,14 @@ def late_drafts_against_the_first_residual(x: Any, p: Any, q: Any, rng: Any) -> 
 
 def recursive_rejection(x: Any, p: Any, q: Any, rng: Any, renormalised: bool = True) -> Any:
     """Two siblings without replacement; the EAGLE code of SpecHub does not renormalise q."""
-    law, told = p[0], q[0].copy()
+    law, draft = p[0], q[0].copy()
     for token in x:
-        if rng.random() <= law[token] / told[token]:
+        if rng.random() <= law[token] / draft[token]:
             return [token]
-        law = left(law, told)
-        told[token] = 0.0
-        if renormalised and told.any():
-            told = told / told.sum()
+        law = left(law, draft)
+        draft[token] = 0.0
+        if renormalised and draft.any():
+            draft = draft / draft.sum()
     return [rng.choice(law.size, p=law)]
 
 

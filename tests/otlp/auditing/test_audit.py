@@ -138,10 +138,12 @@ def test_argmax_drafts_with_a_softmax_q(max_paths: int) -> None:
     report = audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), settings=how)
     assert report.verdict is Verdict.DRAFTS_DIFFER
     assert report.total_variation > 0.1
-    told = audit(rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), reported_draft=Q)
-    assert told.verdict is Verdict.NOT_LOSSLESS
-    assert told.reported_draft_error == pytest.approx(0.7)
-    assert "The q passed to the rule differs" in str(told)
+    reported = audit(
+        rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), reported_draft=Q
+    )
+    assert reported.verdict is Verdict.NOT_LOSSLESS
+    assert reported.reported_draft_error == pytest.approx(0.7)
+    assert "The q passed to the rule differs" in str(reported)
 
 
 @BOTH

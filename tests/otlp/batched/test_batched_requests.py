@@ -81,8 +81,8 @@ def test_certain_drafts_are_point_masses() -> None:
     points = torch.nn.functional.one_hot(tokens, 6).double()
     numbers = torch.rand(len(COUNTS), 7, dtype=torch.float64)
     certain = batched.verify(target, None, tokens, numbers, cu_num_draft_tokens=ends)
-    told = batched.verify(target, points, tokens, numbers, cu_num_draft_tokens=ends)
-    assert (certain.tokens == told.tokens).all()
+    passed = batched.verify(target, points, tokens, numbers, cu_num_draft_tokens=ends)
+    assert (certain.tokens == passed.tokens).all()
     # The probability of the first token is that of the target.
     assert certain.accepted[2] == int(numbers[2, 2] < target[5, tokens[3]])
 

@@ -160,12 +160,12 @@ def test_the_builtin_capture_comes_from_models_that_read_the_text():
     capture = builtin()
     pairs = [capture.distributions(row) for row in range(len(capture))]
     tokens = capture.next_tokens
-    probabilities = [[law[token] for law in pair] for pair, token in zip(pairs, tokens, strict=True)]
+    chances = [[law[token] for law in pair] for pair, token in zip(pairs, tokens, strict=True)]
     # The target wrote the text: this is the rate at which a target sample equals the next token.
     wanted = np.array([[p @ p, p @ q] for p, q in pairs])
-    error = np.std(probabilities - wanted, axis=0) / np.sqrt(len(pairs))
-    assert (np.abs(np.mean(probabilities - wanted, axis=0)) < 4 * error).all()
-    target, draft = np.mean(probabilities, axis=0)
+    error = np.std(chances - wanted, axis=0) / np.sqrt(len(pairs))
+    assert (np.abs(np.mean(chances - wanted, axis=0)) < 4 * error).all()
+    target, draft = np.mean(chances, axis=0)
     assert 0.1 < draft < target
     assert 0.25 < np.mean([np.minimum(p, q).sum() for p, q in pairs]) < 0.95
 

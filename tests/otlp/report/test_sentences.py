@@ -249,10 +249,10 @@ def test_milliseconds_are_said_if_there_are_any() -> None:
     ],
 )
 def test_the_speed_that_was_measured(up: Any, sentence: str) -> None:
-    ways = [("autoregressive", [9.0, 9.0, 9.0]), ("block", [0.1, 0.1, 0.1]), ("two-slice", up)]
+    speeds = [("autoregressive", [9.0, 9.0, 9.0]), ("block", [0.1, 0.1, 0.1]), ("two-slice", up)]
     content = {"measurements": [
         {"algorithm": name, "paths": 2, "length": 4, "temperature": 0.6, "speed_up": speed}
-        for name, speed in ways
+        for name, speed in speeds
     ]}  # fmt: skip
     found = screen(decoding=Result("otlp decode", content))
     assert (

@@ -186,15 +186,15 @@ EXACT_TO = {"auto": 1e-6, "orderings": 1e-6, "random-ranks": 1e-6}
 
 @pytest.mark.parametrize("block", range(4))
 def test_all_solvers_and_engines_agree_on_200_random_problems(engine: str, block: int) -> None:
-    ways: dict[str, Solver] = {
+    variants: dict[str, Solver] = {
         f"{kind.name}, {engine}": kind(engine) for kind in (MaxFlow, Slackness)
     }
     if engine == "ortools":
-        ways |= {name: make_solver(name) for name in SOLVERS}
+        variants |= {name: make_solver(name) for name in SOLVERS}
     for seed in range(50 * block, 50 * (block + 1)):
         problem = random_problem(seed)
         optimum = eq_1(problem)
-        for name, solver in ways.items():
+        for name, solver in variants.items():
             if not solver.supports(problem):
                 continue
             solution = solver.solve(problem)
