@@ -227,8 +227,3 @@ def gain(one: Renewal, other: Renewal) -> Estimate:
     sums = (np.array(part) for each in (one, other) for part in (each.tokens, each.calls))
     found = rate_ratio(*sums)
     return Estimate(found.mean - 1.0, found.low - 1.0, found.high - 1.0)
-
-
-def blended(text: WrittenText, share: float) -> WrittenText:
-    """Return the text with a draft that is a mixture of draft and target; see `Mixture`."""
-    return replace(text, drafts=(1.0 - share) * text.drafts + share * text.targets)

@@ -1,15 +1,15 @@
-"""Comparison of draft trees: all schemes at 8, 16 and 32 nodes, on several pairs of models.
+"""Comparison of draft trees: all schemes at 8, 16 and 32 nodes, on two pairs of models.
 
     python bench/trees.py --json bench/results/trees.json --figure docs/figures/trees.svg
     python bench/trees.py --pair smollm2 --json bench/results/trees_smollm2.json
 
 The target decodes text after held-out prompts.  The texts of the first prompts choose the setting
 of each scheme, and the others measure it, by text renewal with all schemes on the same texts.  The
-pairs are the trained pair, and a well-aligned pair whose draft is mixed with the target.  The
-published pair, with a copying draft, continues HumanEval's problems and answers chats in turn:
-problems 50 to 69 and the first half of the chats choose, problems 70 to 99 and the other half
-measure.  Then the recommended design and its rivals decode, to check the predictions.  Each
-finished setting is written at once, and the same command continues.
+trained pair continues held-out passages.  The published pair, with a copying draft, continues
+HumanEval's problems and answers chats in turn: problems 50 to 69 and the first half of the chats
+choose, problems 70 to 99 and the other half measure.  Then the recommended design and its rivals
+decode, to check the predictions.  Each finished setting is written at once, and the same command
+continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 from rich.table import Table
-from tree_schemes import Scheme, blended, gain, schemes, value
+from tree_schemes import Scheme, gain, schemes, value
 
 from otlp.cli.options import ListOf, OutputFile, figure_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
@@ -34,7 +34,6 @@ from otlp.decode import ALGORITHMS, Model, Sampling, decode
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
-from otlp.decode.models.mixture import Mixture
 from otlp.distribution import IntArray
 from otlp.studies.canvas import figure
 from otlp.studies.estimate import ratio
@@ -48,8 +47,6 @@ CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
 CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"
 """HumanEval's problems; 0 to 49 are for training."""
 CHATS = Path(__file__).parent / "data" / "chats.jsonl"
-SHARE = 0.6
-"""Share of the target in the well-aligned draft: overlap 1 - 0.4 (1 - overlap of the pair), ~.8."""
 LEADER = "i.i.d. paths, two-slice"
 CHECKED = (LEADER, "recommended", "Sequoia's tree, traversal")
 
@@ -94,7 +91,6 @@ class Study:
         self.options, self.path = options, path
         names = (f"copying:{SMOLLM2_DRAFT}", SMOLLM2) if real else TRAINED_PAIR[::-1]
         self.pair = open_pair(*names, "cpu", "auto", Sampling())
-        self.second = HuggingFaceModel(self.pair[1].model, self.pair[1].tokenizer)
         choose = problems_and_chats if real else held_out_passages
         self.prompts = choose(self.pair[1], options["choosing"], options["measuring"])
         self.found: dict[str, Any] = {"options": options, "settings": {}, "checks": {}}
@@ -112,14 +108,8 @@ class Study:
 
     def sample(self, temperature: float) -> None:
         """Set the temperature of all models."""
-        for model in (*self.pair, self.second):
+        for model in self.pair:
             model.sampling = Sampling(temperature)
-
-    def draft(self, pair: str) -> Model:
-        """Return the draft model of a pair."""
-        if pair != "aligned":
-            return self.pair[0]
-        return Mixture([self.pair[0], self.second], [1.0 - SHARE, SHARE])
 
     def texts(self, step: Callable[..., None]) -> tuple[list[Written], list[Written]]:
         """Decode texts from the target, for choosing and for measuring.
@@ -147,12 +137,9 @@ def setting(
     keys = {nodes: key_of(pair, temperature, nodes) for nodes in budgets}
     if all(key in study.found["settings"] for key in keys.values()):
         return
-    choosing, measuring = (
-        [blended(one.text, SHARE) if pair == "aligned" else one.text for one in part]
-        for part in texts
-    )
+    choosing, measuring = ([one.text for one in part] for part in texts)
     measuring = [without_undrafted(text) for text in measuring]
-    draft = study.draft(pair)
+    draft = study.pair[0]
 
     def begun(one: Written) -> tuple[Model, IntArray]:
         draft.start(one.prompt)
@@ -210,7 +197,7 @@ def check(
         decoded, calls, nodes, distinct = [], [], [], []
         for index, prompt in enumerate(prompts):
             rng = np.random.default_rng([3, index])
-            draft = study.draft(pair)
+            draft = study.pair[0]
             if scheme.draft_temperature is not None:
                 draft.sampling = Sampling(scheme.draft_temperature)
             (text,) = decode(
@@ -305,11 +292,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32")
 @click.option("--temperature", type=ListOf(float), default="0.3,0.6,1")
-@click.option(
-    "--pair",
-    type=ListOf(click.Choice(["trained", "aligned", "smollm2"])),
-    default="trained,aligned",
-)
+@click.option("--pair", type=click.Choice(["trained", "smollm2"]), default="trained")
 @click.option("--choosing", type=click.IntRange(2), default=12, help="Texts for choosing settings.")
 @click.option("--measuring", type=click.IntRange(2), default=24, help="Texts for measuring.")
 @click.option("--checking", type=click.IntRange(2), default=12, help="Prompts to decode.")
@@ -321,7 +304,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 def main(
     nodes: tuple[int, ...],
     temperature: tuple[float, ...],
-    pair: tuple[str, ...],
+    pair: str,
     choosing: int,
     measuring: int,
     checking: int,
@@ -340,19 +323,16 @@ def main(
         "tokens": tokens,
         "length": length,
     }
-    if "smollm2" in pair and len(pair) > 1:
-        raise click.UsageError("--pair smollm2 uses other texts: run it separately")
-    study = Study(options, json_path, "smollm2" in pair)
-    with progress("trees", len(temperature) * len(pair)) as step:
+    study = Study(options, json_path, pair == "smollm2")
+    with progress("trees", len(temperature)) as step:
         for value_of in temperature:
             study.sample(value_of)
-            keys = [key_of(one, value_of, n) for one in pair for n in nodes]
+            keys = [key_of(pair, value_of, n) for n in nodes]
             if all(key in study.found["settings"] for key in keys):
                 continue
             texts = study.texts(step)
-            for one in pair:
-                setting(study, texts, value_of, one, step)
-                step(f"T = {value_of:g}")
+            setting(study, texts, value_of, pair, step)
+            step(f"T = {value_of:g}")
     console.print(show(study.found), soft_wrap=True)
     if figure_path:
         write_whole(figure_path, lambda path: draw(study.found, path))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from tree_schemes import blended, gain, top_down_profile
+from tree_schemes import gain, top_down_profile
 
 from otlp.decode import (
     ALGORITHMS,
@@ -18,7 +18,6 @@ from otlp.decode import (
     tree_shape,
 )
 from otlp.decode.laws.round_laws import round_law
-from otlp.decode.models.mixture import Mixture
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp_lab.design import Renewal, WrittenText, top_tree_renewal
@@ -123,15 +122,6 @@ def test_written_text_holds_what_the_models_say() -> None:
         np.testing.assert_allclose(text.drafts[at], draft.distribution(text.tokens[:at]))
     with pytest.raises(InvalidInputError):
         write_text_of(draft, target, 0)
-
-
-def test_blended_models_and_texts_agree() -> None:
-    draft, target = random_pair(4, 5, np.random.default_rng(8))
-    _, same = random_pair(4, 5, np.random.default_rng(8))
-    text = blended(write_text_of(draft, target, 4), 0.6)
-    again = write_text_of(Mixture([draft, same], [0.4, 0.6]), target, 4)
-    np.testing.assert_array_equal(text.tokens, again.tokens)
-    np.testing.assert_allclose(text.drafts, again.drafts, atol=1e-14)
 
 
 def test_gains_are_paired() -> None:
