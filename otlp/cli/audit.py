@@ -112,10 +112,10 @@ def command(
 ) -> None:
     """Test whether a verification rule is lossless.
 
-    RULE is the name of a solver, or FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, called as
-    function(draft_tokens, p, q, rng) and returning a token.  The exact output distribution is
-    computed if the random draws of the rule can be enumerated; otherwise the output is sampled and
-    tested.
+    RULE is the name of a solver, or a function, as FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION.
+    The call function(draft_tokens, p, q, rng) must return a token.  The exact output distribution
+    is computed if the random draws of the rule can be enumerated; otherwise the output is sampled
+    and tested.
 
     Exit status 0: no error was found.  1: an error was found, or the acceptance is below --stated.
     2: the rule could not be judged (invalid options, a file that cannot be loaded, the time limit,
@@ -127,8 +127,8 @@ def command(
     With --length, --n paths are drafted; without --length, n tokens are drafted at one position.
 
     --command is a program with its arguments.  The program reads one case per line, as JSON, and
-    answers with one line (see the page for engine authors).  With --uniforms its exact output
-    distribution is computed, as for a function.
+    answers with one line (format: docs/any_language.md).  With --uniforms the exact output
+    distribution of the program is computed, as for a function.
 
     FILE.py and the program are executed in a separate process; audit only code that you trust.
     """

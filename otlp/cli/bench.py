@@ -71,10 +71,11 @@ def command(
 ) -> None:
     """Time solvers on a capture: median milliseconds per token, success rate, acceptance.
 
-    The first table shows the time of plan and certificate, the second the time of each part.
+    The first table shows the time of plan and certificate. The second table shows the time of each
+    part of a solve, such as the reductions and the engine.
 
     Table rows are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
-    the run is faster, but the times are those of a busy machine.
+    the run is shorter, but parallel solves slow each other down.
 
     Your own rules are audited on a synthetic problem with at least five tokens, and their calls are
     timed while they verify drafts sampled for the rows.  FILE.py is executed.

@@ -22,7 +22,7 @@ from otlp.studies.capturing import capture, check_output, parts_folder
 @options.grouped_command(
     epilog="""\b
 Examples:
-  otlp capture mine.safetensors                     the trained pair, ten prompts, 32 tokens each
+  otlp capture mine.safetensors                     the default models, ten prompts, 32 tokens each
   otlp capture mine.safetensors --target my/model --draft my/small-model --device cuda
   otlp capture mine.safetensors --prompts prompts.txt --tokens 100 --temperature 0.6
   otlp capture mine.safetensors --top-logprobs 50   only the 50 most likely tokens
@@ -47,11 +47,11 @@ def command(
     """Let the target continue prompts, and record the logits of both models at every step.
 
     OUTPUT is a capture that all other commands read. Until OUTPUT is complete, finished passages
-    are kept in OUTPUT.parts, one capture each; run the same command again to resume. Logits are
-    stored at temperature 1, whatever the temperature of the text.
+    are kept in OUTPUT.parts, one capture per passage; run the same command again to resume. Logits
+    are stored at temperature 1, even if the text has another temperature.
 
-    With --top-logprobs, the optimal acceptance is only a lower bound; commands that read OUTPUT
-    print its maximum error.
+    With --top-logprobs, the optimum computed from OUTPUT can be lower than the optimum of the
+    models. Commands that read OUTPUT print the maximum difference.
     """
     check_output(output)
     if not is_network(models.draft):

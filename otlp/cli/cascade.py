@@ -32,7 +32,7 @@ RESPONSES = 64
 @options.grouped_command(
     epilog="""\b
 Examples:
-  otlp cascade                                  twelve cascades on the trained pair
+  otlp cascade                                  twelve cascades on the default models
   otlp cascade --cascades opt,token-v3 --threshold 0.1,0.3,0.5 --figure curve.svg
   otlp cascade --cascades chow-log,diff-log,opt-log --json curve.json
   otlp cascade --cascades sequence-chow,bild-fallback-0.9 --draft-cost 0.04
@@ -69,15 +69,20 @@ def command(
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
-    """Measure quality and cost of cascades over their threshold.
+    """Measure quality and cost of cascades at each threshold.
 
-    Quality: log-likelihood and mean probability of held-out text under the law of the cascade.
+    Quality: log-likelihood and mean probability of held-out text under the distribution of the
+    cascade.
     Cost: target calls per token. Speculative cascades (lossy, bild, chow ... token-v3) draft L
-    tokens; sequential-..., sequence-... and bild-fallback-... run as published; oracle-... uses
-    the target at no cost. Deferred: fraction of tokens chosen by the target. Means have half-widths
-    of 95% intervals over the texts. The second table shows the speed-up over the target of the
-    fastest threshold with at least the target's quality, and the best quality of the thresholds
-    with at least the target's speed.
+    tokens. sequential-... calls the target for each token that the rule defers to the target.
+    oracle-... does the same with a rule that reads the target's distribution, and the calls for
+    this rule are not counted. sequence-... defers whole responses of L tokens. bild-fallback-... is
+    the published BiLD algorithm. Deferred: fraction of tokens
+    chosen by the target. Means have half-widths of 95% intervals over the texts.
+
+    The second table has two results per cascade. The speed-up over the target is the largest among
+    thresholds whose quality is at least the target's quality. The best quality is the largest among
+    thresholds at which the cascade is at least as fast as the target.
     """
     for method in cascades:
         for alpha in threshold or ():

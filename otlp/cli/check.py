@@ -55,9 +55,9 @@ def command(
     """Cross-check solvers on rows of a capture; exit status 1 if they disagree.
 
     Every solver certifies that the optimum lies between the acceptance of its plan and an upper
-    bound. Each acceptance must stay below the upper bounds of all solvers, within the tolerance, so
-    optimal solvers agree within their certified gaps (1e-6 for some). The output of every plan must
-    follow the target.
+    bound. Each acceptance must be at most the upper bound of every solver plus the tolerance. The
+    acceptances of two optimal solvers therefore differ by at most their certified gaps (1e-6 for
+    some solvers) and the tolerance. The output of every plan must follow the target.
     """
     spread = ChosenRows.spread(capture, rows)
     numbers = spread.numbers

@@ -65,26 +65,27 @@ def command(
 ) -> None:
     """Compare the acceptance of verification rules under every draft scheme.
 
-    Each table has one line per rule and one column per n: the mean over rows of the probability
-    that the verified token is a draft token, and its percentage of the optimum, the acceptance of
-    the best rule for the scheme.  The information bound is the sum of min(p, probability of being
-    drafted).  "independent" drafts use the draft model at temperatures 1, 0.71, 1.41, 0.5, 2, ...
-    A second table for n = 2 splits the acceptance of hub and recursive rejection into the first
-    draft token, and the second draft token if it differs from the first.
+    Each table has one line per rule and one column per n.  A cell shows the mean acceptance over
+    rows, and the acceptance in percent of the optimum.  The acceptance is the probability that the
+    verified token is a draft token; the optimum is the acceptance of the best rule for the scheme.
+    The information bound is the sum of min(p, probability of being drafted).  "independent" drafts
+    use the draft model at temperatures 1, 0.71, 1.41, 0.5, 2, ...  For n = 2 a second table shows,
+    for hub and recursive rejection, the probability that the output is the first draft token, and
+    the probability that the output is the second draft token and differs from the first.
 
-    "coupled" accepts draft tokens equal to the target's own draw, for the n best candidates of a
-    draft that shares the target's noise; "likeliest" does so for the draft's n most likely tokens.
-    Both are the same for every scheme.
+    "coupled" and "likeliest" sample a token from the target and accept the token if it is one of n
+    candidates.  "coupled": the n best candidates of a draft that shares the target's noise.
+    "likeliest": the draft's n most likely tokens.  Both rules are the same for every scheme.
 
     A row of 4,096 tokens takes about half a second.  All values are exact, except recursive
     rejection without replacement if it needs more than a million sequences of rejected tokens (as
     for n = 3 and 1,000 tokens): this acceptance is estimated.
 
-    With --lossy a further table shows rules that change the text on purpose: the total variation
-    and KL divergence of their output, their acceptance with one draft, and alpha* + TV, its upper
-    bound for any rule (alpha*: the lossless optimum).
+    With --lossy another table shows rules that change the text on purpose.  The columns are the
+    total variation (TV) and KL divergence between output and target, the acceptance with one draft
+    token, and alpha* + TV, which no rule's acceptance exceeds (alpha*: the lossless optimum).
 
-    Your own rules are called as in `otlp audit`, in a separate process.  Each is audited on a
+    Your own rules are called as in `otlp audit`, in a separate process.  Each rule is audited on a
     synthetic problem with at least five tokens, under each scheme and n, and marked ! if it is not
     lossless.  Then drafts are verified until the half-width of the 95% interval is below .002, or
     for --time-limit seconds.  FILE.py is executed; compare only files that you trust.

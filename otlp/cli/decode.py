@@ -42,7 +42,7 @@ decoded_options = options.several(
 @options.grouped_command(
     epilog="""\b
 Examples:
-  otlp decode                                   the trained pair, six algorithms, K = 1, 2, 4
+  otlp decode                                   the default models, six algorithms, 1, 2, 4 paths
   otlp decode --algorithms two-slice --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     a mixture with cheap n-gram drafts
@@ -61,7 +61,8 @@ Examples:
 @click.option(
     "--calibration",
     type=click.Path(),
-    help="File from otlp lab calibrate, for equality.  [default: built-in, if the pair has one]",
+    help="File from otlp lab calibrate, for the algorithm 'equality'.  [default: built-in, if the "
+    "pair has one]",
 )
 @options.paths_option("1,2,4")
 @options.length_option("4")
@@ -90,12 +91,14 @@ def command(
     Block efficiency is the number of tokens per target call, with a 95% interval over prompts.
     The speed-up is relative to autoregressive decoding of the same prompts in the same process.
     Accepted: fraction of rounds that accept at least 1, 2, ... draft tokens. Every algorithm keeps
-    the target's distribution. Equality drafts a tree of K L nodes with the noise of the target's
-    draws; for one seed its text equals that of autoregressive decoding with this noise.
+    the target's distribution. K is the number of paths, and L is their length. The algorithm
+    "equality" drafts a tree of K L nodes with the random numbers that the target uses. For one seed
+    the text equals the text of autoregressive decoding with these random numbers.
 
-    Your own rules verify K i.i.d. paths, called as in `otlp audit --length`. Each is audited first
-    for its K and L on three synthetic tokens, and rejected if it is not lossless. The first token
-    of each round is also tested on these models. FILE.py is executed.
+    Your own rules verify K i.i.d. paths of L tokens, and are called as in `otlp audit --length`.
+    Each rule is audited first, for each K and L, on synthetic models with three tokens, and
+    rejected if it is not lossless. The first token of each round is also tested on the models of
+    this command. FILE.py is executed.
     """
     cuts = sampling_top_k, sampling_top_p, sampling_min_p
     samplings = [Sampling(value, *cuts) for value in temperature]

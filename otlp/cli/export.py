@@ -43,7 +43,8 @@ Examples:
     "--form",
     type=click.Choice(["relaxed", "full"]),
     default="relaxed",
-    help="Eq. 2 over sets of tokens (relaxed), or Eq. 1 over token and draft tuple (full).",
+    help="Variables: one per set of draft tokens and member (relaxed), or one per draft tuple and "
+    "verified token (full); Eq. 2 and Eq. 1 of the paper Global Resolution.",
 )
 @options.scheme_option()
 @options.row_options()

@@ -37,8 +37,8 @@ def command(
     """Describe a capture: the source of its logits, and the overlap of draft and target.
 
     The overlap is the sum of min(p, q) at temperature 1: the acceptance rate of one draft token.
-    Means have 95% intervals over the passages of the capture. The rows with the lowest and highest
-    overlap are shown with the end of their text.
+    Means have 95% intervals, computed over the passages of the capture. The rows with the lowest
+    and highest overlap are shown with the end of their text.
     """
     data = capture.open()
     described = ChosenRows(capture.path, data, spread_rows(len(data), rows) if len(data) else [])

@@ -42,7 +42,8 @@ judging_options = options.several(
         "--max-paths",
         type=click.IntRange(0),
         default=100_000,
-        help="Maximum number of paths of an exact audit; larger audits are sampled (0: always).",
+        help="Maximum number of enumerated sequences of random draws; an audit that needs more is "
+        "sampled. 0: every audit is sampled.",
     ),
 )
 

@@ -250,7 +250,7 @@ def figure_option(help: str) -> Decorator:
 journal_option = click.option(
     "--journal",
     type=OutputFile(),
-    help="File for finished results; the same command resumes from it and adds missing results.",
+    help="File for finished results. If the file exists, the command adds only missing results.",
 )
 
 
@@ -292,7 +292,10 @@ _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
 row_option = _option("--row", int, "Row number in the capture, from 0.", 0)
 rows_option = _option(
-    "--rows", _COUNT, "Number of rows, one drawn from each equal part of FILE.", unset="all"
+    "--rows",
+    _COUNT,
+    "Number of rows: FILE is divided into equal parts, and one row is drawn from each part.",
+    unset="all",
 )
 n_option = _option("--n", _COUNT, "Number of drafts.")
 temperature_option = _option("--temperature", float, "Temperature of all models.", 1.0)
@@ -353,8 +356,11 @@ def jobs_option_of(unset: str) -> Decorator:
 
 jobs_option = jobs_option_of("1")
 _SAMPLING_TOP_K = "Truncate both models to their k most likely tokens; 0 keeps all."
-_SAMPLING_TOP_P = "Then truncate both models to their top-p nucleus; 1 keeps all."
-_SAMPLING_MIN_P = "Then keep tokens with p >= min-p times the largest p; 0 keeps all."
+_SAMPLING_TOP_P = "Truncate both models to a top-p nucleus, after --sampling-top-k; 1 keeps all."
+_SAMPLING_MIN_P = (
+    "Keep tokens with p >= min-p times the largest p, after --sampling-top-k and --sampling-top-p; "
+    "0 keeps all."
+)
 _top_k_of_both = _option(
     "--sampling-top-k", click.IntRange(0), _SAMPLING_TOP_K, 0, callback=_or_none(0)
 )
@@ -397,7 +403,7 @@ def _check_engine(_: click.Context, __: click.Parameter, value: Any) -> Any:
 
 def engine_option(multiple: bool = False) -> Decorator:
     """Add ``--engine``, passed as a name or None, or as a tuple if `multiple`."""
-    help = "Library that computes the maximum flows of max-flow and slackness."
+    help = "Library that computes maximum flows for the solvers max-flow and slackness."
     kind = click.Choice(list(FLOW_ENGINES))
     return _option(
         "--engine", kind, help, unset="ortools", multiple=multiple, callback=_check_engine

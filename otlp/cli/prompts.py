@@ -70,8 +70,9 @@ prompts_option = click.option(
     "--prompts",
     "prompt_file",
     type=click.Path(),
-    help="Text file with one prompt per line; .json: list of strings; .jsonl, .ndjson: per line a "
-    'string, or an object with "prompt" or "messages" (a chat); or humaneval, humaneval:0-49. '
+    help="Text file with one prompt per line; .json file with a list of strings; .jsonl or .ndjson "
+    'file in which each line is a string, or an object with "prompt" or "messages" (a chat); '
+    "humaneval; or humaneval:0-49 (problems 0 to 49). "
     "[default: ten built-in passages]",
 )
 
@@ -120,9 +121,10 @@ def model_options(limit: int | None) -> Decorator:
             "--draft",
             default=TRAINED_PAIR[1],
             help="Draft model: a model as for --target; smollm2-draft; skip:7,8 (the target "
-            "without layers 7 and 8) or skip:7,8@NAME; ngram or ngram:FILE (n-grams of the text, "
-            "or also of a file); lookup (prompt lookup); a mixture such as "
-            "0.7*trained:draft+0.3*ngram; or copying:DRAFT, which copies where the text repeats.",
+            "without layers 7 and 8) or skip:7,8@NAME; ngram (n-grams of the text so far) or "
+            "ngram:FILE (n-grams of the text so far and of FILE); lookup (prompt lookup); a "
+            "mixture such as 0.7*trained:draft+0.3*ngram; or copying:DRAFT (DRAFT mixed with "
+            "prompt lookup).",
         ),
         prompt_options(limit),
     )

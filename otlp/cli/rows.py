@@ -24,10 +24,10 @@ class ChosenRows:
     numbers: Sequence[int]
 
     @classmethod
-    def spread(cls, file: CaptureFile, most: int | None = None) -> ChosenRows:
-        """Choose at most `most` rows, sampled evenly from a capture, by default all."""
+    def spread(cls, file: CaptureFile, count: int | None = None) -> ChosenRows:
+        """Choose `count` rows, sampled evenly from a capture; by default, all rows."""
         capture = file.open()
-        return cls(file.path, capture, spread_rows(len(capture), most or len(capture)))
+        return cls(file.path, capture, spread_rows(len(capture), count or len(capture)))
 
     @classmethod
     def single(cls, file: CaptureFile, row: int) -> ChosenRows:
@@ -61,24 +61,24 @@ class ChosenRows:
         """Source and numbers of the rows, for `write_result`."""
         return {**self.source, "rows": list(self.numbers), "row_choice": self.choice}
 
-    def problem(self, row: int, n: int, *, scheme: str, **cut: Any) -> Problem:
-        """Build the OTLP of one row; see `Capture.distributions` for `cut`."""
-        target, draft = self.capture.distributions(row, **cut)
+    def problem(self, row: int, n: int, *, scheme: str, **options: Any) -> Problem:
+        """Build the OTLP of one row; `options` are those of `Capture.distributions`."""
+        target, draft = self.capture.distributions(row, **options)
         return Problem(target, make_scheme(scheme, draft, n))
 
-    def truncations(self, **cut: Any) -> list[float]:
-        """Return `Capture.truncation` of each row; `cut` may contain a scheme."""
-        cut.pop("scheme", None)
-        return [self.capture.truncation(row, **cut) for row in self.numbers]
+    def truncations(self, **options: Any) -> list[float]:
+        """Return `Capture.truncation` of each row; `options` may contain a scheme."""
+        options.pop("scheme", None)
+        return [self.capture.truncation(row, **options) for row in self.numbers]
 
-    def print_truncation(self, found: Sequence[float]) -> None:
-        """Print how much a `TopCapture` can underestimate the optimum; nothing for whole rows."""
-        if self.capture.kept is not None and found:
-            more = f"{max(found):.2g}"
-            if len(found) > 1:
-                more = f"{fmean(found):.2g} on average, {more} in one row"
+    def print_truncation(self, errors: Sequence[float]) -> None:
+        """Print the truncation errors of a `TopCapture`; print nothing if rows are complete."""
+        if self.capture.kept is not None and errors:
+            bound = f"{max(errors):.2g}"
+            if len(errors) > 1:
+                bound = f"{fmean(errors):.2g} on average, and {bound} in the worst row"
             note(
                 f"The capture stores the {self.capture.kept:,} most likely tokens of each row, and "
                 f"drafts are limited to them. With all tokens the optimum could be higher by at "
-                f"most {more}."
+                f"most {bound}."
             )

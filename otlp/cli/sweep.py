@@ -52,7 +52,7 @@ Examples:
 @click.option(
     "--over",
     type=click.Choice([axis.replace("_", "-") for axis in AXES]),
-    show_default="the first that varies",
+    show_default="the first list with several values",
     help="Axis of table columns and of the figure.",
 )
 @options.json_option("Write means and intervals to a file.")
@@ -78,8 +78,9 @@ def command(
 ) -> None:
     """Measure the acceptance of rules on many rows, over n, temperature and top-k.
 
-    Every rule is measured at every combination of the lists, on every row, with the optimum and the
-    information bound.  Means have 95% intervals over the passages of the rows.
+    Every rule is measured on every row, at every combination of the lists.  The optimum and the
+    information bound, the sum of min(p, probability of being drafted), are shown next to the rules.
+    Means have 95% intervals, computed over the passages that contain the rows.
 
     With --journal, the same command resumes a sweep that was interrupted, was killed, or met a full
     disk: no row is lost or repeated.  With longer lists, such as a further n, only new settings are

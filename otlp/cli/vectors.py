@@ -22,9 +22,9 @@ def command(seed: int, json_path: Path | None) -> None:
     """Write test vectors: cases of seven rules, correct answers, and mutants that must fail.
 
     Each case contains its models, the use of each uniform random number, the exact law of texts,
-    the mean number of accepted draft tokens, and rounds with answers, as lines of otlp audit
-    --command.  A verifier with the same random numbers must return the same tokens; each mutant
-    (an incorrect rule) answers at least one round differently.
+    the mean number of accepted draft tokens, and rounds with their answers in the line format of
+    `otlp audit --command`.  A verifier with the same random numbers must return the same tokens;
+    each mutant (an incorrect rule) answers at least one round differently.
     """
     found = make_vectors(seed)
     write_result(json_path, "vectors", found)

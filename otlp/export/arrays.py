@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 BYTES_PER_VARIABLE = 420.0
 """Peak memory of arrays, names and written files per variable, in bytes."""
 
-LONGEST = 200
-"""Maximum length of a row name; most MPS readers accept 255, and variable names add a token."""
+MAX_NAME_LENGTH = 200
+"""Maximum length of a row name.  Variable names also contain a token; MPS readers accept 255."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +90,9 @@ def lp_arrays(
     form : str
         "relaxed" for Eq. 2 of Global Resolution, merged by set of drafted tokens, with inequalities
         only.  "full" for Eq. 1, the joint distribution of token and tuple, with an equation for
-        each tuple and an upper bound for each token.  The totals make the bounds equations; each
-        bound is 1e-12 wider than the target, so that rounding does not make the program infeasible.
+        each tuple and an upper bound for each token.  Since tuples and tokens have the same total,
+        the upper bounds hold with equality.  Each bound is the target plus 1e-12, so that rounding
+        does not make the program infeasible.
     memory_limit : int
         Maximum size of the program, in bytes.
 
@@ -105,7 +106,7 @@ def lp_arrays(
         If `problem` is not a Problem, or an option is out of range; for an unknown form, the
         message suggests the nearest.
     SizeLimitError
-        If the program would need more memory.
+        If the program would need more than `memory_limit`.
 
     Notes
     -----
@@ -162,7 +163,7 @@ def lp_arrays(
 
 
 def _incidence_matrix(program: TransportProgram) -> csr_array:
-    """Return the matrix with rows for tokens, then groups; each column has one entry in both."""
+    """Return the matrix; a column has a one in the row of its token and in the row of its group."""
     from scipy.sparse import csr_array
 
     count, size = program.reward.size, program.row_mass.size
@@ -174,7 +175,7 @@ def _incidence_matrix(program: TransportProgram) -> csr_array:
 def _group_names(kind: str, groups: Sequence[IntArray], tokens: list[str]) -> tuple[str, ...]:
     """Return names from the tokens of each group, or from its number if a name is too long."""
     names = tuple("_".join([kind, *(tokens[i] for i in group.tolist())]) for group in groups)
-    if max(map(len, names)) > LONGEST:
+    if max(map(len, names)) > MAX_NAME_LENGTH:
         return tuple(f"{kind}_number_{j}" for j in range(len(groups)))
     return names
 

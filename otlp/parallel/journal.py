@@ -1,8 +1,9 @@
 """Append-only journals of long runs: JSON lines, with a heading and one line per finished entry.
 
-Lines are only appended, in the order of the entries, and reach the disk before the next entry
-starts.  An interrupted run therefore leaves the first part of the file, and the same run resumes
-after its last complete line.  The finished file does not depend on the number of interruptions.
+Lines are only appended, in the order of the entries, and `Journal.append` returns when the lines
+are on the disk.  An interrupted run therefore leaves the first part of the file, and the same run
+resumes after the last complete line.  The finished file does not depend on the number of
+interruptions.
 Each line ends with a checksum of itself and all earlier lines.
 """
 
@@ -28,7 +29,7 @@ Entry = dict[str, Any]
 CHECK = b', "check":'
 """Bytes before the checksum of a line."""
 
-MOST_HEADING = 2**20
+MAX_HEADING_SIZE = 2**20
 """Maximum number of bytes of a heading; a file of another type may have no line breaks."""
 
 
@@ -59,7 +60,7 @@ class Journal:
             raise self._error("cannot be written", error) from error
         try:
             self._end = os.fstat(self._file.fileno()).st_size
-            self._sum, self._unread = 0, False
+            self._checksum, self._unread = 0, False
             if not self._end:
                 self.append([dict(heading)])
             self._start = self._end = self._check(json.loads(json.dumps(dict(heading))))
@@ -88,7 +89,7 @@ class Journal:
         JournalError
             If a complete line is not a JSON object, or its checksum differs.
         """
-        self._unread, end, self._sum = False, self._start, self._first
+        self._unread, end, self._checksum = False, self._start, self._heading_checksum
         with open(self.path, "rb") as file:
             file.seek(end)
             for number, line in enumerate(file, start=2):
@@ -109,10 +110,10 @@ class Journal:
         """
         if self._unread:
             deque(self.entries(), maxlen=0)
-        lines, before = list[bytes](), self._sum
+        lines, before = list[bytes](), self._checksum
         for entry in entries:
             lines.append(line_of(entry, before))
-            before = sum_of(lines[-1])
+            before = checksum_of(lines[-1])
         content = memoryview(b"".join(lines))
         end = self._end + len(content)
         try:
@@ -123,7 +124,7 @@ class Journal:
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._end)
             raise self._error("cannot be written", error) from error
-        self._end, self._sum = end, before
+        self._end, self._checksum = end, before
 
     def _open(self) -> FileIO:
         """Open and lock the file; create the file if it does not exist."""
@@ -151,12 +152,12 @@ class Journal:
         """Compare the heading of the file with `heading`, and return its length in bytes."""
         try:
             with open(self.path, "rb") as file:
-                line = file.readline(MOST_HEADING)
+                line = file.readline(MAX_HEADING_SIZE)
         except OSError as error:
             raise self._error("cannot be read", error) from error
-        self._sum = 0
+        self._checksum = 0
         found = self._parsed(line, 1)
-        self._first, self._unread = self._sum, True
+        self._heading_checksum, self._unread = self._checksum, True
         if "format" in heading and found.get("format") != heading["format"]:
             raise JournalError(
                 f"{self.path}: the first line must be the heading of a {heading['format']} "
@@ -183,33 +184,33 @@ class Journal:
                 f"{self.path}: line {number} must be a JSON object; the file is not a journal, or "
                 "was changed; name another file"
             )
-        if mark + check != _check_sum(content, self._sum):
+        if mark + check != _checksum_suffix(content, self._checksum):
             raise JournalError(
                 f"{self.path}: the checksum of line {number} differs; the file was changed, or is "
                 "not a journal of this version; name another file"
             )
         del entry["check"]
-        self._sum = sum_of(line)
+        self._checksum = checksum_of(line)
         return entry
 
     def _error(self, problem: str, error: OSError | ValueError) -> JournalError:
         reason = getattr(error, "strerror", None) or error
         return JournalError(
             f"{self.path}: {problem} ({reason}); choose a folder that exists, is writable and has "
-            "free space (its entries are kept, and the same run resumes from them)"
+            "free space (the journal keeps its entries, and the same run resumes from them)"
         )
 
 
 def line_of(entry: Mapping[str, Any], before: int = 0) -> bytes:
     """Return a line of a journal, given the checksum of the previous line (0 for the heading)."""
     content = json.dumps(entry, allow_nan=False).encode()[:-1]
-    return content + _check_sum(content, before)
+    return content + _checksum_suffix(content, before)
 
 
-def sum_of(line: bytes) -> int:
+def checksum_of(line: bytes) -> int:
     """Return the checksum at the end of a line."""
     return int(line.rpartition(CHECK)[2][2:10], 16)
 
 
-def _check_sum(content: bytes, before: int) -> bytes:
+def _checksum_suffix(content: bytes, before: int) -> bytes:
     return CHECK + b' "%08x"}\n' % crc32(content, before)

@@ -75,7 +75,7 @@ class Acceptances:
         """Return the mean acceptance."""
         return as_estimate(self.points[rule, n]["acceptance"])
 
-    def above_optimum(self, rule: str, n: int) -> Estimate:
-        """Return acceptance minus the optimum, paired by passages."""
+    def minus_optimum(self, rule: str, n: int) -> Estimate:
+        """Return acceptance minus the optimum, with the interval of paired differences."""
         below = as_estimate(self.points[rule, n]["below_optimum"])
         return Estimate(-below.mean, -below.high, -below.low)

@@ -105,7 +105,7 @@ def _by_entropy(found: Result) -> str:
 
 def _against_rejection(found: Result) -> str:
     most = max(point["n"] for point in found.content["points"])
-    gap = Acceptances(found.content).above_optimum("recursive-rejection", most)
+    gap = Acceptances(found.content).minus_optimum("recursive-rejection", most)
     cut = " (draft not truncated)" if found.content["whole_draft"] else ""
     return (
         f"Acceptance of recursive rejection at {say.served_as(found.content)}{cut} and n = {most}: "

@@ -121,7 +121,7 @@ def _drafts(found: Mapping[str, Result]) -> Iterator[str]:
 def _of_four(rates: Acceptances, rule: str) -> str:
     rate = percent(rates.mean(rule, DRAFTS))
     return f"accepts one of four {rate} of the time: " + versus(
-        rates.above_optimum(rule, DRAFTS), "the best rule for independent drafts"
+        rates.minus_optimum(rule, DRAFTS), "the best rule for independent drafts"
     )
 
 

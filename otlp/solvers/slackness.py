@@ -1,4 +1,7 @@
-"""Maximum flows in two networks: for tuples inside H*, and for tuples with a token outside H*."""
+"""Maximum flows in two networks, for the tuples inside and outside the optimal subset H*.
+
+The inner network has the tuples whose tokens are all in H*, the outer network all other tuples.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,9 @@ class Slackness(FlowSolver, SystemSolver):
     """Solve the inner and the outer system as two maximum flows.
 
     Global Resolution, section 5.3 and Theorem 5.1.  Exact for any scheme whose tuples can be
-    listed.  For i.i.d. drafts the outer masses are fixed beforehand as in section 6.1, so the
-    networks are independent; for other schemes the outer flow determines the outer masses.
+    listed.  The networks share the outer masses, the accepted masses of the tokens outside H*.  For
+    i.i.d. drafts these masses are fixed beforehand as in section 6.1, so the networks are
+    independent; for other schemes the outer flow determines them.
 
     Parameters
     ----------
@@ -38,8 +42,8 @@ class Slackness(FlowSolver, SystemSolver):
     memory_limit : int
         Memory limit of the solve in bytes.
     time_limit : float, optional
-        Time limit in seconds up to the engine's answers; when it is reached, the status is
-        `Status.TIME_LIMIT` and there is no plan.
+        Time limit of the solve in seconds, until the engine returns the flows; when it is reached,
+        the status is `Status.TIME_LIMIT` and there is no plan.
 
     Raises
     ------
@@ -48,10 +52,10 @@ class Slackness(FlowSolver, SystemSolver):
 
     Notes
     -----
-    The outer network has one group per set of tokens outside H*, the inner network one group per
-    set inside H*: together far fewer than `max-flow` has, unless H* is nearly empty or nearly
-    full.  For i.i.d. drafts ``prepare(problem).conditional(draft_tokens)`` solves only the network
-    of the tuple.
+    The outer network has one group per set of tokens outside H*, and the inner network has one
+    group per set inside H*.  Together these are far fewer groups than in the network of `max-flow`,
+    unless H* is nearly empty or nearly full.  For i.i.d. drafts
+    ``prepare(problem).conditional(draft_tokens)`` solves only the network of the tuple.
 
     Examples
     --------

@@ -140,7 +140,7 @@ def benchmark(
     temperature : float
         Temperature of both models.
     sampling : mapping
-        Sampling cuts of both models, by name; see `otlp.captures.Capture.distributions`.
+        Truncation of both models, by name; see `otlp.captures.Capture.distributions`.
     jobs : int, optional
         Number of rows solved in parallel; see `otlp.parallel.workers.in_order`.  Parallel solves
         slow each other down: the times are those of a busy machine.
@@ -153,15 +153,15 @@ def benchmark(
     Cell
         Size by size, in the order of `solvers`.
     """
-    cut = {"temperature": temperature, **sampling}
-    small = small_problems(capture, **cut)
+    options = {"temperature": temperature, **sampling}
+    small = small_problems(capture, **options)
     paces: dict[str, float] = {}  # seconds per unit of work, by solver
     for name, solver in solvers.items():
         if in_this_process(jobs):
             _warm_up(name, solver, small)
         progress(f"warming up {name}")
     for size in sizes:
-        problems = [_problem(capture, row, size, **cut) for row in rows]
+        problems = [_problem(capture, row, size, **options) for row in rows]
         for name, solver in solvers.items():
             label = f"({size.k or capture.model_vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)

@@ -1,6 +1,6 @@
 """Reference implementations of rules in plain Python, and mutants with typical mistakes.
 
-Each rule in `RULES` accepts drafted tokens, p, q and a function that returns uniform numbers in
+Each rule in `RULES` is a function of the draft tokens, p, q and a generator of uniform numbers in
 [0, 1), and returns tokens.  With a `mistake` from `MUTANTS`, the rule is not lossless.
 """
 
@@ -31,7 +31,7 @@ def normalized(weights: Law) -> list[float]:
 def speculative(
     tokens: Sequence[Sequence[int]], p: Any, q: Any, random: Random, mistake: str = ""
 ) -> list[int]:
-    """Verify one path token by token: a coin per token, then a number for the last token."""
+    """Verify one path token by token: one random number per test, then one for the last token."""
     for at, token in enumerate(tokens[0]):
         target, draft = p[0][at], q[0][at]
         first, second = (draft, target) if mistake == "p and q swapped" else (target, draft)
@@ -49,14 +49,17 @@ def speculative(
 def block(
     tokens: Sequence[Sequence[int]], p: Any, q: Any, random: Random, mistake: str = ""
 ) -> list[int]:
-    """Verify one path as a block: a coin for the path, coins for prefixes, then the last token."""
+    """Verify one path as a block.
+
+    Test the path, then each shorter prefix, with one random number each; then draw the last token.
+    """
     if not mistake:
         return verify_block(tokens[0], p[0], q[0], random)
     path, weights = tokens[0], [1.0]
     for token, target, draft in zip(path, p[0], q[0], strict=False):
         ratio = target[token] / draft[token] * weights[-1]
         weights.append(ratio if mistake == "ratio not clipped at one" else min(1.0, ratio))
-    for at in range(len(path), 0, -1):  # Coins of token verification, from the end.
+    for at in range(len(path), 0, -1):  # Test prefixes by weight, the longest first.
         if random() < min(1.0, weights[at]):
             break
     else:
@@ -68,16 +71,19 @@ def block(
 
 
 def recursive(
-    tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "", replaced: bool = True
+    tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "", exclude: bool = False
 ) -> list[int]:
-    """Verify the drafts in turn against the residual target: a coin each, then the last token."""
+    """Verify the drafts in turn against the residual target, then draw the last token.
+
+    With `exclude`, a rejected token is removed from q, as for drafts without replacement.
+    """
     target, draft = list(p), list(q)
     for token in tokens:
         if random() * draft[token] < target[token]:
             return [token]
         if mistake != "residual never updated":
             target = normalized(residual(target, draft))
-        if not replaced:
+        if exclude:
             draft[token] = 0.0
             if mistake != "q not renormalised":
                 draft = normalized(draft) if sum(draft) > 0.0 else draft
@@ -90,11 +96,11 @@ def without_replacement(
     tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = ""
 ) -> list[int]:
     """Verify drafts without replacement with `recursive`."""
-    return recursive(tokens, p, q, random, mistake, replaced=False)
+    return recursive(tokens, p, q, random, mistake, exclude=True)
 
 
 def k_seq(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "") -> list[int]:
-    """Accept each draft with probability p / (rho q), a coin each; then draw the last token.
+    """Accept each draft with probability p / (rho q), in turn; then draw the last token.
 
     rho solves 1 - (1 - b)^n = rho b with b = sum min(q, p / rho).  Source: Sun et al. 2023.
     """
@@ -109,16 +115,16 @@ def k_seq(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = 
         if random() * q[token] < kept[token]:
             return [token]
     b = sum(kept)
-    times = (1.0 - (1.0 - b) ** len(tokens)) / b if b else 0.0
+    scale = (1.0 - (1.0 - b) ** len(tokens)) / b if b else 0.0
     if mistake == "residual of one draft":
-        times = 1.0
-    return [draw(residual(p, [times * value for value in kept]), random)]
+        scale = 1.0
+    return [draw(residual(p, [scale * value for value in kept]), random)]
 
 
 def two_slice(
     tokens: Sequence[Sequence[int]], p: Any, q: Any, random: Random, mistake: str = ""
 ) -> list[int]:
-    """Draw a score for each path (its step, its position); verify the best path as a block."""
+    """Score each path with two random numbers; verify the path with the best score as a block."""
     if not mistake:
         return verify_two_slice(tokens, p, q, random)
     numbers = [random() for _ in range(2 * len(tokens))]
@@ -135,15 +141,15 @@ def race(law: Law, numbers: Sequence[float]) -> int:
 
 
 def coupled(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "") -> list[int]:
-    """Return the winner of a race of p with the same numbers as the race of q that drafted.
+    """Return the winner of a race of p, with the random numbers that selected the draft from q.
 
-    One number per token of the vocabulary; the draft is accepted if it wins both races.
+    One random number per token of the vocabulary; a draft that wins both races is accepted.
     """
     numbers = [random() for _ in p]
     token = race(p, numbers)
     if mistake == "independent draw after a rejection" and token != tokens[0]:
         return [draw(p, random)]
-    if mistake == "the draft's own race":
+    if mistake == "winner of the race of q":
         return [race(q, numbers)]
     return [token]
 
@@ -165,11 +171,11 @@ MUTANTS: dict[str, tuple[str, ...]] = {
         "correction drawn from p",
         "p without the rejected token as residual",
     ),
-    "block": ("ratio not clipped at one", "prefix coins without residuals"),
+    "block": ("ratio not clipped at one", "prefixes accepted without residuals"),
     "recursive-rejection": ("residual never updated",),
     "recursive-rejection-without-replacement": ("q not renormalised", "residual never updated"),
     "k-seq": ("no division by rho", "residual of one draft"),
     "two-slice": ("scores independent of the drafts",),
-    "coupled": ("independent draw after a rejection", "the draft's own race"),
+    "coupled": ("independent draw after a rejection", "winner of the race of q"),
 }
 """Names of the mistakes of each rule."""

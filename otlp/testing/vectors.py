@@ -268,7 +268,7 @@ def _coupled_law(case: Case, mistake: str) -> tuple[FloatArray, float]:
     """Return the exact law of `coupled`: both races end in i with 1 / sum max(p / p_i, q / q_i)."""
     p, q = case.target[0], case.draft[0]
     both = 1.0 / np.maximum(p / p[:, None], q / q[:, None]).sum(axis=1)
-    laws = {"": p, "the draft's own race": q}
+    laws = {"": p, "winner of the race of q": q}
     return laws.get(mistake, both + (1.0 - both.sum()) * p), float(both.sum())
 
 

@@ -62,7 +62,9 @@ Examples:
 @_field_option("--toggle", "Request field for the baseline only; repeatable.")
 @_field_option("--request", "Request field for both servers; repeatable.")
 @options.tokens_option(5)
-@click.option("--texts", type=click.IntRange(1), default=2000, help="Maximum texts per server.")
+@click.option(
+    "--texts", type=click.IntRange(1), default=2000, help="Maximum number of texts per server."
+)
 @click.option("--parallel", type=click.IntRange(1), default=1, help="Parallel requests per server.")
 @click.option(
     "--timeout", type=options.Positive(), default=60.0, help="Timeout of a request, in seconds."
@@ -71,7 +73,8 @@ Examples:
 @click.option(
     "--plant",
     type=click.FloatRange(0, 1),
-    help="Control experiment: fraction of the server's texts replaced by the prompt's first text.",
+    help="Control experiment: fraction of the server's texts that are replaced by the server's "
+    "first text for the same prompt.",
 )
 @options.journal_option
 @options.limit_option(2)
@@ -96,7 +99,7 @@ def command(
     time_limit: float,
     **settings: Any,
 ) -> None:
-    """Compare the distribution of texts of the server at URL with that of a baseline.
+    """Test whether the server at URL and a baseline generate texts from the same distribution.
 
     Both servers must have OpenAI's interface. Texts are requested in pairs until a
     difference is found or --texts is reached; requests go only to these servers. Exit status 0: no

@@ -42,10 +42,11 @@ def command(
 ) -> None:
     """Fit the calibration of a pair of models on rows of a capture.
 
-    Draft and target run Gumbel races with the same noise.  The probability that the target draws a
-    given one of the draft's best candidates is modelled as (1 - u) softmax((log q + G) / sigma),
-    with Gumbel noise G.  sigma T, with the temperature T, is a constant of the pair, fitted by
-    maximum likelihood; u is the probability that the target draws another token.
+    Draft and target run Gumbel races with the same noise.  The candidates are the
+    best tokens of the draft's race.  The probability that the target draws a candidate is modelled
+    as (1 - u) softmax((log q + G) / sigma), with Gumbel noise G.  sigma T, with the temperature T,
+    is a constant of the pair, fitted by maximum likelihood.  u is the probability that the target
+    draws none of the candidates.
     """
     chosen = ChosenRows.spread(capture, rows)
     names = chosen.capture.target_model, chosen.capture.draft_model

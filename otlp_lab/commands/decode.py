@@ -32,7 +32,8 @@ def command(
 ) -> None:
     """Decode with SETTING, a file of otlp lab tune for these models on this device.
 
-    The file contains algorithm, shape and sampling. The table is the same as in otlp decode.
+    The file contains the algorithm, the shape of the drafts and the sampling. The table has the
+    columns of `otlp decode`.
     """
     tuned = Tuned.read(setting)
     tuned.check_models(models.target, models.draft)

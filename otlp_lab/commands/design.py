@@ -42,7 +42,7 @@ from otlp_lab.design.written_texts import captured_texts, long_texts
 @options.grouped_command(
     epilog="""\b
 Examples:
-  otlp lab design                                   the trained pair, 8, 16 and 32 nodes
+  otlp lab design                                   the default models, 8, 16 and 32 nodes
   otlp lab design --nodes 24 --temperature 0.3 --statistics pair.json
   otlp lab design --target my/model --draft my/small-model --device cuda --prompts prompts.txt
   otlp lab design --draft-temperature 0.6,1         also choose the draft's temperature
@@ -53,7 +53,10 @@ Examples:
 @capture_argument
 @model_options(limit=10)
 @click.option(
-    "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Maximum nodes N per tree."
+    "--nodes",
+    type=ListOf(click.IntRange(1)),
+    default="8,16,32",
+    help="Maximum number N of nodes per tree.",
 )
 @options.temperature_option()
 @options.draft_temperature_option(ListOf(float))
@@ -61,7 +64,10 @@ Examples:
 @options.length_option(12)
 @options.seed_option()
 @click.option(
-    "--statistics", "kept", type=OutputFile(), help="File of statistics; written if it is missing."
+    "--statistics",
+    "kept",
+    type=OutputFile(),
+    help="File of predicted tokens per call. The file is written if it does not exist.",
 )
 @options.draft_cost_option()
 @options.node_cost_option()
@@ -84,11 +90,11 @@ def command(
 ) -> None:
     """Choose the draft tree with the most tokens per target call, or per second if costs are given.
 
-    Text renewal predicts the tokens per call of each tree without decoding, from the distributions
-    of both models along text that the target generates after each prompt, or along the capture
-    FILE. The best tree of each family is shown with its standard error over texts; * marks the
-    choice. Deterministic trees (top) are drafted along the text: they need the draft model, not a
-    capture.
+    The tokens per call of each tree are predicted without decoding (text renewal, docs/trees.md).
+    The prediction uses the distributions of both models along text that the target generates after
+    each prompt, or along the text of the capture FILE. The best tree of each family is shown with
+    the standard error over texts; * marks the choice. The deterministic trees of the family "top"
+    need calls of the draft model along the text, and are left out if FILE is given.
     """
     check_slots(max(nodes))
     if capture.path is None and tokens <= length:

@@ -52,7 +52,7 @@ class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @options.grouped_command(
     epilog="""\b
 Examples:
-  otlp lab tune                                     the trained pair, on this device
+  otlp lab tune                                     the default models, on this device
   otlp lab tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
   otlp lab tune --paths 1,2,4,8 --length 1,2,4,8 --check 20
   otlp lab tune --trees 2-2-1,4-2-1-1 --draft-temperature 0.8,1,1.2
@@ -74,7 +74,7 @@ Examples:
 @options.draft_temperature_option(ListOf(float))
 @options.sampling_options
 @click.option(
-    "--text", type=click.IntRange(2), default=96, help="Tokens per text used for predictions."
+    "--text", type=click.IntRange(2), default=96, help="Number of tokens per text for predictions."
 )
 @options.tokens_option(96)
 @click.option("--check", type=click.IntRange(0), default=3, help="Number of best settings to time.")
@@ -83,7 +83,9 @@ Examples:
     "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="Clock of the measured times."
 )
 @options.seed_option()
-@click.option("--config", type=OutputFile(), default="tuned.json", help="File for the winner.")
+@click.option(
+    "--config", type=OutputFile(), default="tuned.json", help="File for the best setting."
+)
 @options.json_option("Write all results to a file.")
 def command(
     models: Models,
@@ -106,14 +108,15 @@ def command(
 ) -> None:
     """Find the setting with the most tokens per second for TARGET with DRAFT.
 
-    The target generates text after each prompt, and text renewal predicts the tokens per call of
-    each setting on this text. A few settings are timed to measure the cost of a round. The best
-    predicted settings are then timed next to plain decoding on the same prompts.
+    The target generates text after each prompt. The tokens per call of each setting are predicted
+    from this text (text renewal, docs/trees.md). A few settings are timed to measure the cost of a
+    round. The settings with the best predictions are then timed next to autoregressive decoding of
+    the same prompts.
 
-    The best setting timed so far is in the file --config, which otlp lab decode and generate read;
-    a new file first contains the setting with the fewest draft tokens. Every setting keeps the
-    target's distribution. If the draft is not a network (ngram, lookup, mixtures), the rounds are
-    those of otlp decode, and nothing is compiled.
+    The file --config contains the best setting timed so far. Before any timing, a new file contains
+    the setting with the fewest draft tokens. `otlp lab decode` and otlp_lab.generation.generate
+    read the file. Every setting keeps the target's distribution. If the draft is not a network
+    (ngram, lookup, mixtures), the rounds of `otlp decode` are used, and nothing is compiled.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p, sampling_min_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())

@@ -1,11 +1,10 @@
-"""Exact law of a round, computed prefix by prefix: draws below different prefixes are independent.
+"""Exact output law of a round, computed prefix by prefix.
 
-`round_law` enumerates whole draft trees, V^(K L) of them.  Whether an algorithm reaches a subtree
-depends only on the draws above and before the subtree, not on the draws in it.  So the draws of a
-subtree are enumerated only when it is reached: V^n for each prefix that n slots share.  The steps
-at a prefix are the algorithms' own code (plans, attempts, scores and picks, block verification).
-This module implements the walk over the prefixes; tests compare it with `round_law` on small
-models.
+`round_law` enumerates all V^(K L) draft trees.  Whether an algorithm reaches a subtree depends only
+on the draws above and before the subtree, and draws below different prefixes are independent.  So
+the draws of a subtree are enumerated only when the subtree is reached.  A slot is a position of a
+draft token in the tree; n slots with the same prefix need V^n draws.  Each step at a prefix calls
+the code of the algorithm itself.  Tests compare this module with `round_law` on small models.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from otlp.numerics.power_slope import power_slope
 from otlp_lab.laws.slot_laws import add_selected, tournament_law
 
 States = tuple[Any, ...]
-"""States of the shape rule for the slots with the same prefix."""
+"""States of the rule that shapes the tree, one for each slot with the same prefix."""
 Stars = list[tuple[DraftTree, dict[int, States], float]]
-"""Draws of the children of a prefix: star (one-level tree), states by child, probability."""
+"""Possible draws of the children of a prefix: one-level tree, states by child, probability."""
 
 
 def prefix_law(
@@ -100,13 +99,13 @@ def top_down_law(
                 tally.add(prefix, mass, p)
                 continue
             plan = top_down.plan(scheme, p) if isinstance(top_down, TopDown) else None
-            for star, shapes, chance in draws:
+            for star, child_states, chance in draws:
                 conditional = p if plan is None else plan.conditional(star.drawn(0))
-                for child, shape in shapes.items():
+                for child, below in child_states.items():
                     token = int(star.tokens[child])
                     share = float(conditional[token])
                     if share > 0.0:
-                        deeper[(*prefix, token), shape] += mass * chance * share
+                        deeper[(*prefix, token), below] += mass * chance * share
                 undrafted = conditional.copy()
                 undrafted[star.tokens[1:]] = 0.0
                 tally.add(prefix, mass * chance, undrafted)
@@ -124,9 +123,8 @@ def post_order_law(
 
     A subtree attempted with weight w accepts with probability w on average over its draws, and
     nothing outside the subtree depends on these draws.  So the steps after a rejection do not need
-    the draws of the subtree.  (Otherwise the law would not sum to one.)  The subtree of a token
-    drawn twice is attempted twice, but either the first attempt succeeds with certainty or the
-    second has weight 0.
+    the draws of the subtree.  The subtree of a token drawn twice is attempted twice, but either the
+    first attempt succeeds with certainty or the second has weight 0.
     """
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
@@ -136,15 +134,16 @@ def post_order_law(
     while level:
         deeper: defaultdict[tuple[tuple[int, ...], States, float], float] = defaultdict(float)
         for (prefix, states, weight), mass in level.items():
-            for star, shapes, chance in stars(prefix, states):
+            for star, child_states, chance in stars(prefix, states):
                 reached = mass * chance
-                for child, share, left in rule.attempts(
+                for child, share, residual in rule.attempts(
                     star, 0, target.distribution(prefix), weight
                 ):
                     if child == 0:
-                        tally.add(prefix, reached * share, left)
+                        tally.add(prefix, reached * share, residual)
                     elif share > 0.0:
-                        deeper[(*prefix, int(star.tokens[child])), shapes[child], share] += reached
+                        prefix_below = (*prefix, int(star.tokens[child]))
+                        deeper[prefix_below, child_states[child], share] += reached
                     reached *= 1.0 - share
                     if reached == 0.0:
                         break
@@ -155,26 +154,27 @@ def post_order_law(
 def greedy_law(draft: TabularModel, target: TabularModel, drafting: Drafting) -> RoundLaw:
     """Compute the law of a round of greedy multi-path verification.
 
-    The selected path is the highest of K draws.  Its selection depends on the other paths, but the
-    accepted part of it does not, so each possible path is verified once.
+    Of K drawn paths, the path of the highest rank is selected.  The selection depends on the other
+    paths, but the accepted part of the selected path does not, so each possible path is verified
+    once.
 
     Notes
     -----
-    V^L runs of block verification.
+    The cost is V^L runs of block verification.
     """
     length = drafting.length
     tally = Tally(target, length)
-    paths = [one for one in _prefixes(draft, target, drafting) if len(one.path) == length]
+    prefixes = [each for each in _prefixes(draft, target, drafting) if len(each.path) == length]
     lower = 0.0
-    for one in sorted(paths, key=lambda one: one.state.rank):
-        mass = one.chance * power_slope(lower, lower + one.chance, drafting.paths)
-        add_selected(tally, target, one.path, one.weights, one.draft_distribution, mass)
-        lower += one.chance
+    for each in sorted(prefixes, key=lambda prefix: prefix.state.rank):
+        mass = each.chance * power_slope(lower, lower + each.chance, drafting.paths)
+        add_selected(tally, target, each.path, each.weights, each.draft_distribution, mass)
+        lower += each.chance
     return tally.law
 
 
 class _Prefix(NamedTuple):
-    """A prefix with its draft probability, weights of block verification and selection."""
+    """A prefix, its draft probability, and its state in selection and block verification."""
 
     path: tuple[int, ...]
     state: PathInterval
@@ -191,19 +191,19 @@ def _prefixes(draft: TabularModel, target: TabularModel, drafting: Drafting) -> 
     """Yield all prefixes with positive draft probability."""
     stack = [_Prefix((), whole_interval(drafting.paths), 1.0, (1.0,), ())]
     while stack:
-        one = stack.pop()
-        yield one
-        if len(one.path) == drafting.length:
+        prefix = stack.pop()
+        yield prefix
+        if len(prefix.path) == drafting.length:
             continue
-        p, q = target.distribution(one.path), draft.distribution(one.path)
-        step = Consecutive(one.state, p, q)
+        p, q = target.distribution(prefix.path), draft.distribution(prefix.path)
+        step = Consecutive(prefix.state, p, q)
         for token in np.flatnonzero(q).tolist():
-            drawn, skewed = float(q[token]), float(q[token]) * step.ratio(token)
-            weight = next_weight(one.weights[-1], float(p[token]), skewed)
+            drafted, selected = float(q[token]), float(q[token]) * step.ratio(token)
+            weight = next_weight(prefix.weights[-1], float(p[token]), selected)
             stack.append(
                 _Prefix(
-                    (*one.path, token), step.child(token), one.chance * drawn,
-                    (*one.weights, weight), (*one.steps, step),
+                    (*prefix.path, token), step.child(token), prefix.chance * drafted,
+                    (*prefix.weights, weight), (*prefix.steps, step),
                 )
             )  # fmt: skip
 
@@ -218,7 +218,7 @@ def _root(drafting: ShapedDrafting | RuledDrafting) -> States:
 def _star_lister(
     draft: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> Callable[[tuple[int, ...], States], Stars]:
-    """Return a function that lists the possible draws of the children of a prefix and states."""
+    """Return a function of prefix and states that lists the possible draws of the children."""
     rule = drafting.rule
 
     one_level = Shortened(rule, 1)
@@ -233,7 +233,7 @@ def _star_lister(
             return grow(draft, chooser, one_level, drafting.kind, roots)
 
         for star, chance in enumerate_choices(draw_star):
-            shapes: dict[int, States] = {
+            child_states: dict[int, States] = {
                 int(child): () for child in np.unique(star.slots.nodes[len(states) :])
             }
             for state, slots in zip(states, star.slots.children, strict=False):
@@ -241,8 +241,8 @@ def _star_lister(
                     child = int(star.slots.nodes[slot])
                     below = rule.below(state, star.distributions[0], place, int(star.tokens[child]))
                     if below is not None:
-                        shapes[child] += (below,)
-            draws.append((star, shapes, chance))
+                        child_states[child] += (below,)
+            draws.append((star, child_states, chance))
         return draws
 
     return stars

@@ -81,15 +81,14 @@ def without_layers(network: Any, layers: Sequence[int], name: str) -> Any:
             "decoder with one list of layers"
         )
     (list_path,) = lists
-    whole = all(isinstance(index, int) and not isinstance(index, bool) for index in layers)
-    if not whole or not set(layers) <= set(range(count)) or len(set(layers)) < len(layers):
+    integers = all(isinstance(index, int) and not isinstance(index, bool) for index in layers)
+    if not integers or not set(layers) <= set(range(count)) or len(set(layers)) < len(layers):
         raise InvalidInputError(
             f"layers must be distinct layers of {name}, 0 to {count - 1}, got {list(layers)}"
         )
     if not 0 < len(layers) < count:
         raise InvalidInputError(
-            f"layers must be at least one of the {count} layers of {name} and not all, got "
-            f"{len(layers)}"
+            f"the number of skipped layers of {name} must be 1 to {count - 1}, got {len(layers)}"
         )
     kept = [layer for layer in range(count) if layer not in layers]
     try:
@@ -113,12 +112,12 @@ def _keep_layers(network: Any, list_path: str, kept: list[int], count: int) -> A
     with torch.device("meta"):
         shorter = type(network)(config)
     new_index = {str(layer): str(number) for number, layer in enumerate(kept)}
-    layer = re.compile(rf"^({re.escape(list_path)}\.)(\d+)(\..*)$")
+    layer_name = re.compile(rf"^({re.escape(list_path)}\.)(\d+)(\..*)$")
 
     def renamed(entries: Any) -> dict[str, Any]:
         found = {}
         for name, value in entries:
-            match = layer.match(name)
+            match = layer_name.match(name)
             if match is None:
                 found[name] = value
             elif match[2] in new_index:

@@ -126,8 +126,8 @@ def test_weights_are_shared(kind: str) -> None:
         ([1, 1], "distinct layers of whole, 0 to 3"),
         ([1.0], "distinct layers of whole, 0 to 3"),
         ([True], "distinct layers of whole, 0 to 3"),
-        ([], "at least one of the 4 layers of whole and not all, got 0"),
-        ([0, 1, 2, 3], "at least one of the 4 layers of whole and not all, got 4"),
+        ([], "number of skipped layers of whole must be 1 to 3, got 0"),
+        ([0, 1, 2, 3], "number of skipped layers of whole must be 1 to 3, got 4"),
     ],
 )
 def test_layers_that_make_no_sense_are_named(layers: list, message: str) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.errors import JournalError
-from otlp.parallel.journal import Journal, line_of, sum_of
+from otlp.parallel.journal import Journal, checksum_of, line_of
 from tests.damaged_files import files_of_at_most
 
 HEADING = {"format": "test-1", "n": [1, 2], "name": "é"}
@@ -140,7 +140,7 @@ def test_a_journal_that_is_replaced_while_it_is_opened_is_opened_again(
         list(journal.entries())
         journal.append([{"more": 1}])
     assert len(calls) == 2
-    assert path.read_bytes() == whole + line_of({"more": 1}, sum_of(whole))
+    assert path.read_bytes() == whole + line_of({"more": 1}, checksum_of(whole))
 
 
 @pytest.mark.parametrize("path", ["nowhere/j", ".", "\0", "/proc/j", "/dev/null"])

@@ -27,7 +27,7 @@ from otlp.data.capture import Capture
 from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
-from otlp.parallel.journal import line_of, sum_of
+from otlp.parallel.journal import checksum_of, line_of
 from otlp.parallel.rows import CaptureRows, SyntheticRows
 from otlp.studies.compare import BOUND, OPTIMUM, measure_rules
 from otlp.studies.figures import draw_sweep
@@ -197,7 +197,7 @@ def test_another_version_and_changed_lines_are_refused(finished: Finished, tmp_p
     for entry in entries:
         del entry["check"]
     next(iter(entries[1]["rules"].values()))["acceptance"] = "0"
-    typed = line_of(entries[1], sum_of(lines[0]))
+    typed = line_of(entries[1], checksum_of(lines[0]))
     wrong = {
         "otlp must be": [line_of({**entries[0], "otlp": "0.0.1"}), *lines[1:]],
         "the checksum of line 3 differs": [*lines[:2], *lines[3:]],
