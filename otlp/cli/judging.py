@@ -34,7 +34,7 @@ JUDGING = "samples", "false_alarm_rate", "tolerance", "max_paths"
 
 judging_options = options.several(
     click.option(
-        "--samples", type=click.IntRange(1000), default=100_000, help="Samples of a sampled audit."
+        "--samples", type=click.IntRange(1000), default=100_000, help="Number of samples."
     ),
     false_alarm_option,
     options.tolerance_option(1e-6),

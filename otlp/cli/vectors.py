@@ -21,7 +21,7 @@ Examples:
 def command(seed: int, json_path: Path | None) -> None:
     """Write test vectors: cases of seven rules, correct answers, and mutants that must fail.
 
-    Each case contains its models, the use of each uniform random number, the exact law of texts,
+    Each case contains its models, the purpose of each random number, the exact law of texts,
     the mean number of accepted draft tokens, and rounds with their answers in the line format of
     `otlp audit --command`.  A verifier with the same random numbers must return the same tokens;
     each mutant (an incorrect rule) answers at least one round differently.

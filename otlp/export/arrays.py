@@ -28,12 +28,12 @@ BYTES_PER_VARIABLE = 420.0
 """Peak memory of arrays, names and written files per variable, in bytes."""
 
 MAX_NAME_LENGTH = 200
-"""Maximum length of a row name.  Variable names also contain a token; MPS readers accept 255."""
+"""Maximum length of a row name; a variable name adds a token and must not exceed 255, as in MPS."""
 
 
 @dataclass(frozen=True, eq=False)
 class LPArrays:
-    """Minimise c @ x over x within the bounds, A_ub @ x <= b_ub and A_eq @ x == b_eq.
+    """Program: minimise c @ x subject to the bounds, A_ub @ x <= b_ub and A_eq @ x == b_eq.
 
     Attributes
     ----------
@@ -88,11 +88,11 @@ def lp_arrays(
     ----------
     problem : Problem
     form : str
-        "relaxed" for Eq. 2 of Global Resolution, merged by set of drafted tokens, with inequalities
-        only.  "full" for Eq. 1, the joint distribution of token and tuple, with an equation for
-        each tuple and an upper bound for each token.  Since tuples and tokens have the same total,
-        the upper bounds hold with equality.  Each bound is the target plus 1e-12, so that rounding
-        does not make the program infeasible.
+        "relaxed" for Eq. 2 of Global Resolution, with one group of variables for each set of
+        drafted tokens, and inequalities only.  "full" for Eq. 1, the joint distribution of token
+        and tuple, with an equation for each tuple and an upper bound for each token.  Since tuples
+        and tokens have the same total mass, the upper bounds hold with equality.  Each bound is the
+        target plus 1e-12, so that rounding does not make the program infeasible.
     memory_limit : int
         Maximum size of the program, in bytes.
 
@@ -104,7 +104,7 @@ def lp_arrays(
     ------
     InvalidInputError
         If `problem` is not a Problem, or an option is out of range; for an unknown form, the
-        message suggests the nearest.
+        message suggests the nearest name.
     SizeLimitError
         If the program would need more than `memory_limit`.
 

@@ -30,7 +30,7 @@ CHECK = b', "check":'
 """Bytes before the checksum of a line."""
 
 MAX_HEADING_SIZE = 2**20
-"""Maximum number of bytes of a heading; a file of another type may have no line breaks."""
+"""Maximum number of bytes read as the heading, since another file may have no line breaks."""
 
 
 class Journal:
@@ -101,7 +101,9 @@ class Journal:
         os.ftruncate(self._file.fileno(), end)
 
     def append(self, entries: Iterable[Entry]) -> None:
-        """Append entries and return when they are on the disk; unread entries are read first.
+        """Append entries and return when they are on the disk.
+
+        Entries already in the file are read first, since the checksum covers all earlier lines.
 
         Raises
         ------

@@ -45,7 +45,7 @@ class Result:
 
 
 def as_estimate(record: list[float | None]) -> Estimate:
-    """Return the estimate of mean, low and high from JSON; null becomes NaN."""
+    """Return an estimate from a JSON list of mean, low and high; null becomes NaN."""
     return Estimate(*(float("nan") if value is None else float(value) for value in record))
 
 
@@ -66,7 +66,7 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
 
 
 class Acceptances:
-    """Points of ``otlp sweep`` by rule and number of drafts."""
+    """Acceptances in the result of ``otlp sweep``, by rule and number of drafts."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.points = {(point["rule"], point["n"]): point for point in content["points"]}

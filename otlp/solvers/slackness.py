@@ -31,7 +31,7 @@ class Slackness(FlowSolver, SystemSolver):
     """Solve the inner and the outer system as two maximum flows.
 
     Global Resolution, section 5.3 and Theorem 5.1.  Exact for any scheme whose tuples can be
-    listed.  The networks share the outer masses, the accepted masses of the tokens outside H*.  For
+    listed.  The networks share the outer masses: the accepted masses of the tokens outside H*.  For
     i.i.d. drafts these masses are fixed beforehand as in section 6.1, so the networks are
     independent; for other schemes the outer flow determines them.
 
@@ -42,20 +42,20 @@ class Slackness(FlowSolver, SystemSolver):
     memory_limit : int
         Memory limit of the solve in bytes.
     time_limit : float, optional
-        Time limit of the solve in seconds, until the engine returns the flows; when it is reached,
-        the status is `Status.TIME_LIMIT` and there is no plan.
+        Time limit in seconds for the solve up to the flows of the engine; when it is reached, the
+        status is `Status.TIME_LIMIT` and there is no plan.
 
     Raises
     ------
     InvalidInputError
-        If an option is out of range; for an unknown engine, the message suggests the nearest.
+        If an option is out of range; for an unknown engine, the message suggests the nearest name.
 
     Notes
     -----
     The outer network has one group per set of tokens outside H*, and the inner network has one
     group per set inside H*.  Together these are far fewer groups than in the network of `max-flow`,
     unless H* is nearly empty or nearly full.  For i.i.d. drafts
-    ``prepare(problem).conditional(draft_tokens)`` solves only the network of the tuple.
+    ``prepare(problem).conditional(draft_tokens)`` solves only the network that contains the tuple.
 
     Examples
     --------

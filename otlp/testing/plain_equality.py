@@ -57,9 +57,9 @@ def verify_equality(
     Parameters
     ----------
     children : callable
-        Maps the tokens from the root to a node to the tokens drafted after the node (may be empty).
+        Returns the tokens drafted after a node (may be empty), given the tokens from root to node.
     target : callable
-        Maps the tokens from the root to a node to the target's next-token distribution.
+        Returns the target's next-token distribution, given the tokens from root to node.
     seed, place : int
         Random seed, and position of the next token in the text.
 

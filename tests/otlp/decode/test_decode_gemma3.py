@@ -47,7 +47,7 @@ def test_parts_are_joined_once(package: SimpleNamespace, tmp_path: Path) -> None
     package.parts = (FileNotFoundError("part 2"),)
     assert gemma3_file() == str(tmp_path / "gemma.gguf")
     (tmp_path / "gemma.gguf").write_bytes(b"GGUF and others")
-    with pytest.raises(InvalidInputError, match=r"sha256 did not match.* delete this file"):
+    with pytest.raises(InvalidInputError, match=r"sha256 did not match.* delete the joined file"):
         gemma3_file()
 
 
