@@ -46,23 +46,21 @@ def check_hub(source: str, known: Sequence[str] = ()) -> None:
     Raises
     ------
     InvalidInputError
-        If the hub has no such model, or cannot be reached.
+        If the name has no owner, the hub has no such model, or the hub cannot be reached.
     """
     from huggingface_hub import HfApi, errors
 
     near = get_close_matches(source, known, n=1, cutoff=0.4)
     suggestion = f"; did you mean {near[0]!r}?" if near else ""
+    if hub_folder(source).exists():
+        return
+    if "/" not in source:
+        raise InvalidInputError(
+            f"the model {source!r} must be a built-in name, a folder, or a name on the hub "
+            f"(owner/name){suggestion}"
+        )
     try:
-        if hub_folder(source).exists():
-            return
-        if "/" not in source:
-            raise InvalidInputError(
-                f"the model {source!r} is neither a built-in name, a folder, nor a name on the hub "
-                f"(owner/name){suggestion}"
-            )
         HfApi().model_info(source, timeout=PATIENCE)
-    except InvalidInputError:
-        raise
     except errors.OfflineModeIsEnabled:
         return  # Loading reports the offline mode.
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
