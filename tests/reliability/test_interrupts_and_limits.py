@@ -13,7 +13,10 @@ import pytest
 from tests.processes import ROOT, alive, children
 
 SLACK = 1.0
-"""Maximum delay of Ctrl-C and of time limits, in seconds."""
+"""Maximum delay of Ctrl-C, in seconds."""
+
+LATE = 2.0
+"""Maximum delay of a time limit in seconds, on a machine that also runs other tests."""
 
 TRIES = 6
 """Number of attempts, of which one must be in time: other processes may use the processor."""
@@ -159,11 +162,11 @@ def test_a_time_limit_is_kept(
     solver: str, tokens: int, n: int, scheme: str, seconds: float
 ) -> None:
     late: list[float] = []
-    while len(late) < TRIES and min(late, default=SLACK) >= SLACK:
+    while len(late) < TRIES and min(late, default=LATE) >= LATE:
         took, status = limited(solver, tokens, n, scheme, seconds)
-        assert took <= seconds + SLACK or status == "TIME_LIMIT"
+        assert took <= seconds + LATE or status == "TIME_LIMIT"
         late.append(took - seconds)
-    assert min(late) < SLACK, late
+    assert min(late) < LATE, late
 
 
 @pytest.mark.slow
