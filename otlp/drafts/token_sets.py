@@ -250,7 +250,7 @@ def powers_of(draft: FloatArray, n: int) -> FloatArray:
     return powers
 
 
-@compiled
+@compiled(inline="always")
 def next_combination(chosen: IntArray, count: int, size: int) -> int:
     """Step to the next set of `count` numbers below `size`, in lexicographic order.
 

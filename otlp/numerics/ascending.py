@@ -13,6 +13,9 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 
+FEW = 256
+"""Number of values up to which NumPy's sort is faster."""
+
 
 def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     """Return the stable sorting order of nonnegative numbers, infinity included.
@@ -24,8 +27,10 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     Returns
     -------
     ndarray, shape (m,), int64
-        Same as ``np.argsort(values, kind="stable")``, in a fifth of the time.
+        Same as ``np.argsort(values, kind="stable")``, in a fifth of the time for many numbers.
     """
+    if values.size <= FEW:
+        return np.argsort(values, kind="stable")
     # The bits of nonnegative floats sort as the floats do, except for minus zero.
     keys = (values.astype(np.float64) + 0.0).view(np.int64)
     packed = _pack(keys)
@@ -81,7 +86,7 @@ def _by_halves(keys: IntArray) -> IntArray:
     return order
 
 
-@compiled
+@compiled(inline="always")
 def low_bits(size: int) -> int:
     """Return a mask of the bits that hold any index below `size`."""
     mask = 1

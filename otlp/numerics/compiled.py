@@ -80,10 +80,11 @@ class Kernel(Generic[P, R]):
         _delete_stale_code(Path(dispatcher.stats.cache_path))
         return dispatcher
 
-    @property
-    def _numba_type_(self) -> Any:
-        # Numba reads this attribute of the objects that a kernel uses: return the compiled type.
-        return self.dispatcher._numba_type_
+    def __getattr__(self, name: str) -> Any:
+        # If a kernel calls another, numba reads these attributes of a compiled function.
+        if name in ("_numba_type_", "targetoptions", "py_func"):
+            return getattr(self.dispatcher, name)
+        raise AttributeError(f"a Kernel has no attribute {name!r}")
 
 
 def _interrupted(error: BaseException | None) -> bool:
@@ -195,9 +196,10 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
         Function of arrays and numbers, in the subset of Python that numba compiles; it may call
         other kernels.
     **options
-        Options of `numba.njit`: `fastmath`, `error_model`, `inline`; and `slp=True` to vectorise
-        statements that do the same to neighbouring numbers (`otlp.numerics.lanes`), which numba
-        does not do by default.
+        Options of `numba.njit`: `fastmath`, `error_model`, `inline="always"` for a kernel that is
+        called from one place of another kernel, because a kernel is compiled again with each
+        kernel that calls the kernel; and `slp=True` to vectorise statements that do the same to
+        neighbouring numbers (`otlp.numerics.lanes`), which numba does not do by default.
 
     Examples
     --------

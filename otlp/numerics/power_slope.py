@@ -45,7 +45,7 @@ def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
             bit //= 2
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def power_slope(a: float, b: float, n: int) -> float:
     """Return the slope between two masses 0 <= a <= b; n b^(n-1) if they are equal.  O(log n)."""
     top = 1

@@ -110,7 +110,7 @@ def bits_for(vocab_size: int) -> int:
     return min(max(vocab_size.bit_length() // 2 - SPARED_BITS, 0), MOST_BITS)
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> RatioBins:
     """Add p and q up by bins of p/q, with compensated rounding; O(V).
 
@@ -180,7 +180,7 @@ def power(base: float, n: int) -> float:
 def open_for_loss(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
     """Open the bins in which a prefix may have a larger Q^n - P than at bin borders; O(V)."""
     bins = ratio_bins(target, draft, n, bits)
-    opened = np.zeros(bins.q.size, np.bool_)
+    opened = np.empty(bins.q.size, np.bool_)
     _mark_for_loss(bins, n, opened)
     return _opened(target, draft, bins, opened)
 
@@ -193,12 +193,12 @@ def open_for_levels(target: FloatArray, draft: FloatArray, n: int, bits: int) ->
     over the bin's cell.  O(V).
     """
     bins = ratio_bins(target, draft, n, bits)
-    opened = np.zeros(bins.q.size, np.bool_)
+    opened = np.empty(bins.q.size, np.bool_)
     _mark_for_levels(bins, n, opened)
     return _opened(target, draft, bins, opened)
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> Opened:
     """Collect the tokens of opened bins, and their ratios."""
     # Most of this memory is never touched.
@@ -212,9 +212,9 @@ def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask
     return Opened(bins.bits, bins.p, bins.q, opened, tokens[:count], ratios[:count])
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
-    """Mark the bins that `open_for_loss` opens.
+    """Write whether `open_for_loss` opens each bin.
 
     A prefix that ends inside a bin, with the further mass x, has Q^n - P of at most (Q + x)^n - P -
     x times the bin's least ratio.  This bound is convex in x, so its maximum is at x = 0 or at
@@ -231,17 +231,16 @@ def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]
         least = max(least, power(q_sum[b + 1], n) - p_sum[b + 1])
     most = least
     for b in range(q.size):
-        if q[b] > 0.0:
-            reach = power(q_sum[b + 1], n) - p_sum[b] - least_of(b, bits) * q[b]
-            if reach > least + ROUNDING:
-                opened[b] = True
-                most = max(most, reach)
+        reach = power(q_sum[b + 1], n) - p_sum[b] - least_of(b, bits) * q[b]
+        opened[b] = q[b] > 0.0 and reach > least + ROUNDING
+        if opened[b]:
+            most = max(most, reach)
     return least, most
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
-    """Mark the bins that `open_for_levels` opens.
+    """Write whether `open_for_levels` opens each bin.
 
     At the levels sum (c q - p)^+ = sum (p - C q)^+ = delta.  The sums of bins determine the first
     sum at the upper end of a bin, and the second at the lower end.
@@ -271,14 +270,14 @@ def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
             opened[b] = starts and (b == last or mean < least_of(b + 1, bins.bits))
 
 
-@compiled
+@compiled(inline="always")
 def _below(bins: RatioBins, b: int) -> float:
     """Return the sum of (c q - p)^+ for c = the upper end of a bin."""
     below: float = least_of(b + 1, bins.bits) * bins.q_sum[b + 1] - bins.p_sum[b + 1]
     return below
 
 
-@compiled
+@compiled(inline="always")
 def _above(bins: RatioBins, b: int) -> float:
     """Return the sum of (p - C q)^+ for C = the lower end of a bin."""
     above: float = 1.0 - bins.p_sum[b] - least_of(b, bins.bits) * (bins.q_sum[-1] - bins.q_sum[b])

@@ -152,7 +152,7 @@ def _into_buckets(
     return labels, mass, goal, most, mismatch
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
     """Return the start of each bucket among the tokens in order, and the mismatch."""
     first, mismatch = np.zeros(min(q.size, 1), np.int64), _mismatch(q, w)
@@ -179,7 +179,7 @@ def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple
     return first, mismatch
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     """Return the fraction of the sum of sqrt(q d(w/q)) up to each token; below 1 at the last."""
     ratio, position = w / q, np.zeros(q.size)
@@ -214,7 +214,7 @@ def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tupl
     return first[:buckets].copy(), mismatch
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath=REASSOCIATE, inline="always")
 def _sums(q: FloatArray, w: FloatArray) -> tuple[float, float]:
     mass = goal = 0.0
     for k in range(q.size):

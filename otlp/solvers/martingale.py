@@ -104,23 +104,29 @@ class Martingale(Solver):
         assert isinstance(problem.drafts, IID)
         target, draft, n = problem.target, problem.drafts.draft, problem.n
         bins = open_for_levels(target, draft, n, bits_for(target.size))
-        laws, subset = _score_laws(target, draft, bins, ascending(bins.ratios), n)
-        return Answer(ScorePlan(problem, ScoreLaws(*laws)), Guarantee.OPTIMAL, subset)
+        order = ascending(bins.ratios)
+        spans, groups, pairs, shares, swaps, subset = _score_laws(target, draft, bins, order, n)
+        # Copy here, because slices of two dimensions take long to compile.
+        swapped = pairs[:, :swaps].copy(), shares[:, :swaps].copy()
+        plan = ScorePlan(problem, ScoreLaws(bins.bits, spans, groups, *swapped))
+        return Answer(plan, Guarantee.OPTIMAL, subset)
 
 
 @compiled(error_model="numpy")
 def _score_laws(
     target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
-) -> tuple[tuple[int, IndexArray, FloatArray, IndexArray, FloatArray], Mask]:
-    """Return the fields of `ScoreLaws` and H*."""
+) -> tuple[IndexArray, FloatArray, IndexArray, FloatArray, int, Mask]:
+    """Return `spans`, `groups`, `pairs` and `shares` of `ScoreLaws`, the number T of swaps, and H*.
+
+    The arrays of the swaps have one column per group; the first T are in use.
+    """
     start, p, q, closed = list_items(target, draft, bins, order)
     size = start.size
-    level, p_sum, q_sum = start.copy(), p.copy(), np.zeros(size + 1)
+    level, p_sum, q_sum = np.empty(size), np.empty(size), np.empty(size + 1)
+    q_sum[0] = 0.0
     for k in range(size):
-        q_sum[k + 1] = q[k]
-        if closed[k]:
-            level[k] = max(level[k], p[k] / q[k])
-        level[k] = max(level[k], LEAST_RATIO)
+        p_sum[k], q_sum[k + 1] = p[k], q[k]
+        level[k] = max(start[k], p[k] / q[k] if closed[k] else 0.0, LEAST_RATIO)
     accumulate(q_sum)
     accumulate(p_sum)
     delta, length = best_prefix(q_sum, p_sum, n)
@@ -136,14 +142,14 @@ def _score_laws(
         groups[g, MEAN] = mean[g]
         groups[g, GAIN] = 1.0 / rise[g] if closed[own] and rise[g] != 0.0 else 0.0
         groups[g, REST] = 0.0 if closed[own] else 1.0
-    pairs, shares = _swap(q[begin:end], mean, rise)
+    pairs, shares, swaps = _swap(q[begin:end], mean, rise)
     for g in range(end - begin):
         groups[g, RISE] = rise[g]
     spans = _spans(groups, bins.bits, bins.q.size)
-    return (bins.bits, spans, groups, pairs, shares), subset
+    return spans, groups, pairs, shares, swaps, subset
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _clip(
     ratio: FloatArray,
     q: FloatArray,
@@ -205,8 +211,10 @@ def _clip(
     return start, stop
 
 
-@compiled(error_model="numpy")
-def _swap(mass: FloatArray, mean: FloatArray, rise: FloatArray) -> tuple[IndexArray, FloatArray]:
+@compiled(error_model="numpy", inline="always")
+def _swap(
+    mass: FloatArray, mean: FloatArray, rise: FloatArray
+) -> tuple[IndexArray, FloatArray, int]:
     """Swap cells until W has mean `mean` + `rise` in every group.
 
     Groups that need a larger mean swap with later groups that need a smaller mean, both in order.
@@ -214,12 +222,16 @@ def _swap(mass: FloatArray, mean: FloatArray, rise: FloatArray) -> tuple[IndexAr
 
     Returns
     -------
-    pairs : ndarray, shape (2, T), int32
-    shares : ndarray, shape (2, T)
-        See `ScoreLaws`.
+    pairs : ndarray, shape (2, G), int32
+    shares : ndarray, shape (2, G)
+        See `ScoreLaws`; the first T columns.
+    swaps : int
+        T.
     """
-    need = mass * rise
+    need = np.empty(mass.size)
     pairs, shares = np.empty((2, mass.size), np.int32), np.empty((2, mass.size))
+    for g in range(mass.size):
+        need[g] = mass[g] * rise[g]
     swaps, a, share_a = 0, 0, 0.0
     for b in range(mass.size):
         share_b = 0.0
@@ -240,10 +252,10 @@ def _swap(mass: FloatArray, mean: FloatArray, rise: FloatArray) -> tuple[IndexAr
     for g in range(mass.size):
         if need[g] != 0.0:
             rise[g] -= need[g] / mass[g]
-    return pairs[:, :swaps].copy(), shares[:, :swaps].copy()
+    return pairs, shares, swaps
 
 
-@compiled
+@compiled(inline="always")
 def _spans(groups: FloatArray, bits: int, bin_count: int) -> IndexArray:
     """Return the first and last group that the ratios of each bin can be in."""
     spans = np.empty((bin_count, 2), np.int32)

@@ -194,7 +194,7 @@ def _law_of(ratio: float, laws: Laws) -> tuple[int, float]:
     return _law_in(bin_of(ratio, bits, spans.shape[0] - 1), ratio, laws)
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
     """Return group and factor of a token with this bin and ratio."""
     spans, groups = laws[3], laws[4]
@@ -334,8 +334,11 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
         # Index slices with `j`, because numba checks the sign of an index `begin + j`.
         target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
         groups, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
-        groups[:], factors[:] = 0.0, 0.0
-        if not draft.any():
+        most = 0.0
+        for j in range(draft.size):
+            most = max(most, draft[j])
+            groups[j], factors[j] = 0.0, 0.0
+        if most == 0.0:
             continue
         for j in range(draft.size):
             ratio[j] = target[j] / draft[j] if draft[j] > 0.0 else 0.0
@@ -344,18 +347,18 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
             groups[j], factors[j] = _law_in(place[j], ratio[j], laws)
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _group_masses(
     laws: Laws, group: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass of each group, and the sum of mass times factor over its tokens."""
     draft, count = laws[1], laws[4].shape[0]
-    sums = np.zeros((LANES, count, 3))
+    sums = np.zeros((LANES * count, 3))
     for i in range(draft.size):
         q = draft[i]
         if q == 0.0:
             continue
-        own = sums[i % LANES, int(group[i])]
+        own = sums[i % LANES * count + int(group[i])]
         old, total = own[0], own[0] + q
         part = total - old
         own[0] = total
@@ -365,14 +368,15 @@ def _group_masses(
     for g in range(count):
         lost = 0.0
         for lane in range(LANES):
-            mass[g] += sums[lane, g, 0]
-            lost += sums[lane, g, 1]
-            moving[g] += sums[lane, g, 2]
+            own = sums[lane * count + g]
+            mass[g] += own[0]
+            lost += own[1]
+            moving[g] += own[2]
         mass[g] += lost
     return mass, moving
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _selection_rates(
     laws: Laws, n: int, group: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
