@@ -246,42 +246,20 @@ def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
     sum at the upper end of a bin, and the second at the lower end.
     """
     least, most = _mark_for_loss(bins, n, opened)
-    last = bins.q.size - 1
-    low, high = 0, last
-    if most > 0.0:
-        while low < last and _below(bins, low) < least:
-            low += 1
-        at = low
-        opened[at] = bins.q[at] > 0.0
-        while at < last and _below(bins, at) < most:
-            at += 1
-            opened[at] = bins.q[at] > 0.0
-        while high > 0 and _above(bins, high) < least:
-            high -= 1
-        at = high
-        opened[at] = bins.q[at] > 0.0
-        while at > 0 and _above(bins, at) < most:
-            at -= 1
-            opened[at] = bins.q[at] > 0.0
-    for b in range(low, high + 1):
-        if bins.q[b] > 0.0 and not opened[b]:
-            mean = power_slope(bins.q_sum[b], bins.q_sum[b + 1], n)
-            starts = least_of(b, bins.bits) < mean
-            opened[b] = starts and (b == last or mean < least_of(b + 1, bins.bits))
-
-
-@compiled(inline="always")
-def _below(bins: RatioBins, b: int) -> float:
-    """Return the sum of (c q - p)^+ for c = the upper end of a bin."""
-    below: float = least_of(b + 1, bins.bits) * bins.q_sum[b + 1] - bins.p_sum[b + 1]
-    return below
-
-
-@compiled(inline="always")
-def _above(bins: RatioBins, b: int) -> float:
-    """Return the sum of (p - C q)^+ for C = the lower end of a bin."""
-    above: float = 1.0 - bins.p_sum[b] - least_of(b, bins.bits) * (bins.q_sum[-1] - bins.q_sum[b])
-    return above
+    if most == 0.0:  # There are no levels, and all bins are in between.
+        least = most = -np.inf
+    bits, _, _, q, p_sum, q_sum = bins
+    last, whole = q.size - 1, q_sum[-1]
+    for b in range(q.size):
+        start, end = least_of(b, bits), least_of(b + 1, bits)
+        above = 1.0 - p_sum[b] - start * (whole - q_sum[b])
+        below_end = end * q_sum[b + 1] - p_sum[b + 1]
+        if q[b] == 0.0 or above < least or (b < last and below_end < least):
+            continue
+        below = start * q_sum[b] - p_sum[b]
+        above_end = 1.0 - p_sum[b + 1] - end * (whole - q_sum[b + 1])
+        mean = power_slope(q_sum[b], q_sum[b + 1], n)
+        opened[b] |= below < most or above_end < most or start < mean < end or b == last
 
 
 @compiled(error_model="numpy")
