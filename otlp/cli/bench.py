@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from rich.text import Text
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all
 from otlp.cli.capture_file import CaptureFile, capture_argument
+from otlp.cli.child import child_process
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
 from otlp.parallel.rows import CaptureRows
+from otlp.parallel.workers import in_this_process
 from otlp.solvers import line_up
-from otlp.studies.benchmark import Cell, Size, benchmark
+from otlp.solvers.solver import Solver
+from otlp.studies.benchmark import Cell, Size, benchmark, warm_up
 from otlp.studies.figures import draw_times
 from otlp.studies.sweep import Grid
 
@@ -87,10 +91,14 @@ def command(
         data.check_top_k(k)
     data.check_top_k(sampling["sampling_top_k"], "sampling_top_k")
     timed = line_up(solvers, time_limit, engine)
-    total = len(timed) + len(sizes) * len(timed) * len(chosen.numbers)
-    with progress("warming up", total) as step:
+    if in_this_process(jobs):
+        _warm_up(timed)
+    cells: list[Cell] = []
+    with progress("timing", len(sizes) * len(timed) * len(chosen.numbers)) as step:
         args = (data, sizes, timed, chosen.numbers, time_limit, temperature, sampling)
-        cells = list(benchmark(*args, progress=step, jobs=jobs))
+        found_so_far = partial(_times, cells, list(timed))
+        for cell in benchmark(*args, jobs, lambda label: step(label, table=found_so_far())):
+            cells.append(cell)
     grid = Grid(n, (temperature,), top_k, ("iid",), (), time_limit=time_limit, **sampling)
     timed_rules = measure_all(rules, CaptureRows(data, chosen.numbers), grid)
     own = [one.timing(rule) for rule, one in timed_rules]
@@ -141,6 +149,22 @@ def command(
         if cell.skipped:
             size = f"({cell.size.k or data.model_vocab_size}, {cell.size.n})"
             note(f"{size} {cell.solver}: {cell.skipped}")
+
+
+def _warm_up(solvers: Mapping[str, Solver]) -> None:
+    """Load all kernels and engines; a child process compiles the last kernels meanwhile.
+
+    Both processes use the same cache of machine code.
+    """
+
+    def from_the_last(_: object) -> None:
+        for name in reversed(list(solvers)):
+            warm_up(name, solvers[name])
+
+    with child_process(from_the_last), progress("warming up", len(solvers)) as step:
+        for name, solver in solvers.items():
+            warm_up(name, solver)
+            step(f"warming up {name}")
 
 
 def _rules_table(rules: Sequence[Mapping[str, Any]]) -> Table:

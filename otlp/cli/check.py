@@ -17,7 +17,6 @@ from otlp.cli.rows import ChosenRows
 from otlp.solution import Guarantee, Solution
 from otlp.solvers import SOLVERS, line_up
 from otlp.studies.attempt import warm
-from otlp.studies.benchmark import small_problems
 from otlp.studies.crosscheck import CrossCheck, cross_check
 
 
@@ -66,9 +65,8 @@ def command(
     instances = [spread.problem(row, n, **cut) for row in numbers]
     checks: dict[int, CrossCheck] = {}
     with progress("warming up", len(chosen) + len(instances)) as step:
-        small = small_problems(spread.capture)
         for name, solver in chosen.items():
-            warm(solver, small)
+            warm(solver)
             step(f"warming up {name}")
         for row, instance in zip(numbers, instances, strict=True):
             checks[row] = cross_check(instance, chosen, tolerance)

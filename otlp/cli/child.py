@@ -13,9 +13,10 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -62,22 +63,15 @@ def run_in_child(
     """
     if multiprocessing.current_process().daemon:
         raise ChildError("a daemonic process cannot start processes: use a non-daemonic process")
-    with kill_orphans():
-        return _run_in_child(work, min(time_limit, MAX_TIME_LIMIT), progress)
+    time_limit = min(time_limit, MAX_TIME_LIMIT)
+    with kill_orphans(), child_process(work, time_limit) as (child, receiver):
+        result: Result = _receive(child, receiver, time_limit, progress)
+        return result
 
 
-def _run_in_child(
-    work: Callable[[Progress], Result], time_limit: float, progress: Progress
-) -> Result:
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(work, sender, time_limit))
-    sys.stdout.flush()
-    with warnings.catch_warnings():
-        # Python warns of threads of numerical libraries; these survive a fork.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child.start()
-    sender.close()
+def _receive(
+    child: BaseProcess, receiver: Connection, time_limit: float, progress: Progress
+) -> Any:
     deadline = time.monotonic() + time_limit
     try:
         while (left := deadline - time.monotonic()) > 0.0:
@@ -88,14 +82,32 @@ def _run_in_child(
                 continue
             kind, content = receiver.recv()
             if kind == "result":
-                result: Result = content
-                return result
+                return content
             if kind == "error":
                 raise ChildError(content)
             progress(*content)
     except (EOFError, ConnectionError):
         child.join(GRACE)
         raise ChildError(_exit_message(child.exitcode)) from None
+    raise ChildError(f"the time limit of {time_limit:g} s was reached")
+
+
+@contextmanager
+def child_process(
+    work: Callable[[Progress], Any], time_limit: float = MAX_TIME_LIMIT
+) -> Iterator[tuple[BaseProcess, Connection]]:
+    """Run a function in a forked child process, and kill its process group after the block."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(work, sender, time_limit))
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        # Python warns of threads of numerical libraries; these survive a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child.start()
+    sender.close()
+    try:
+        yield child, receiver
     finally:
         assert child.pid is not None
         with suppress(ProcessLookupError):
@@ -103,7 +115,6 @@ def _run_in_child(
         child.kill()
         child.join()
         receiver.close()
-    raise ChildError(f"the time limit of {time_limit:g} s was reached")
 
 
 def _exit_message(status: int | None) -> str:

@@ -92,13 +92,26 @@ PROGRESS_INTERVAL = 20.0
 """Seconds between two progress lines if standard error is not a terminal."""
 
 
+class _Bar(Progress):
+    """Progress bar, with a table of the results so far below the bar."""
+
+    table: Table | None = None
+
+    def get_renderables(self) -> Iterator[Any]:
+        """Return the parts of the display."""
+        yield from super().get_renderables()
+        if self.table is not None:
+            yield self.table
+
+
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
     """Show a progress bar with the remaining time on standard error.
 
     If standard error is not a terminal, print a line every `PROGRESS_INTERVAL` seconds.  Yields a
-    function ``step(words="", done=None)`` to call once per step: `words` replaces the label, `done`
-    sets the amount done.  Without a total the bar shows the elapsed time.
+    function ``step(words="", done=None, table=None)`` to call once per step: `words` replaces the
+    label, `done` sets the amount done, and `table` is shown below the bar.  Without a total the bar
+    shows the elapsed time.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -108,18 +121,18 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
         TimeRemainingColumn(),
     )
     errors = PlainConsole(stderr=True)
-    with Progress(
+    with _Bar(
         *columns, console=errors, transient=True, disable=not errors.is_terminal, expand=True
     ) as bar:
         task = bar.add_task(label, total=total)
         start = printed = perf_counter()
 
-        def step(words: str = "", done: float | None = None) -> None:
+        def step(words: str = "", done: float | None = None, table: Table | None = None) -> None:
             nonlocal printed
             if not errors.is_terminal and (now := perf_counter()) > printed + PROGRESS_INTERVAL:
                 printed = now
                 warn(f"{label}: {words or 'running'} ({now - start:.0f} s so far)")
-            advance = 1 if done is None else None
+            advance, bar.table = 1 if done is None else None, table
             bar.update(task, advance=advance, completed=done, description=clean(words) or None)
 
         yield step

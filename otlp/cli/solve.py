@@ -18,7 +18,6 @@ from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
 from otlp.solvers import make_solver
 from otlp.studies.attempt import warm, without_compiling
-from otlp.studies.benchmark import small_problems
 
 
 @options.grouped_command(
@@ -61,7 +60,7 @@ def command(
     instance = single.problem(row, n, **cut)
     with progress("solving", None):
         begun = perf_counter()
-        warm(chosen, small_problems(single.capture))
+        warm(chosen)
         loaded = perf_counter() - begun
         solution = without_compiling(lambda: chosen.solve(instance))
     solution = replace(solution, timings=replace(solution.timings, load=loaded))

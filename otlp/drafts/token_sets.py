@@ -273,15 +273,16 @@ def _list_sets(
     """List all sets of 1 to n tokens, by size and then lexicographically, with their masses."""
     k = draft.size
     members = np.empty(total, np.int64)
-    offsets = np.zeros(count + 1, np.int64)
-    mass = np.empty(count)
+    offsets, mass = np.empty(count + 1, np.int64), np.empty(count)
+    offsets[0] = 0
     powers, binomial = powers_of(draft, n), pascal(n)
     row, at = 0, 0
-    chosen = np.zeros(n, np.int64)
-    series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
-    others = powers_of(np.array([ignored]), n)
-    for d in range(n + 1):
-        series[0, d] = others[0, d]  # and, before them, exp(ignored x)
+    chosen = np.empty(n, np.int64)
+    # series[m] is the product of exp(ignored x) and the series of the first m chosen tokens.
+    series = np.empty((n + 1, n + 1))
+    series[0, 0] = 1.0
+    for d in range(1, n + 1):
+        series[0, d] = series[0, d - 1] * ignored
     for m in range(1, min(n, k) + 1):
         for j in range(m):
             chosen[j] = j

@@ -110,7 +110,7 @@ def bits_for(vocab_size: int) -> int:
     return min(max(vocab_size.bit_length() // 2 - SPARED_BITS, 0), MOST_BITS)
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(error_model="numpy")
 def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> RatioBins:
     """Add p and q up by bins of p/q, with compensated rounding; O(V).
 

@@ -99,7 +99,8 @@ def level_masses(
         # If the rest of q is subnormal, the level clips nothing.
         level = left / rest[k]
         if level * draft[x] < target[x]:
-            for y in ratios[k:]:
+            for later in range(k, ratios.size):
+                y = ratios[later]
                 if not subset[y]:
                     result[y] = min(max(level, 0.0) * draft[y], target[y])
             break

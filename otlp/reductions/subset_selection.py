@@ -13,6 +13,7 @@ from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.minimum_norm import minimum_norm
+from otlp.numerics.ratio_bins import power
 from otlp.numerics.sums import sum_in
 from otlp.problem import Problem
 
@@ -119,8 +120,9 @@ def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> tuple[Mask, In
         The tokens with q > 0, by p/q ascending.
     """
     ratios = ratio_order(target, draft)
-    subset, inside, outside = _best_prefix(target, draft, n, ratios)
-    if inside + inclusion_probability(outside, n) > 1.0 - ROUNDING:
+    subset = _best_prefix(target, draft, n, ratios)
+    outside = inclusion_probability(sum_in(draft, ~subset), n)
+    if sum_in(target, subset) + outside > 1.0 - ROUNDING:
         subset = np.zeros_like(subset)
     return subset, ratios
 
@@ -135,19 +137,19 @@ def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
 
 
 @compiled
-def _best_prefix(
-    target: FloatArray, draft: FloatArray, n: int, order: IntArray
-) -> tuple[Mask, float, float]:
-    """Return the prefix of least psi (empty if psi >= 0), its p, and q of all other tokens."""
+def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray) -> Mask:
+    """Return the prefix of least psi; empty if psi >= 0."""
     p = q = least = 0.0
     length = 0
     for k in range(order.size):
         p += target[order[k]]
         q += draft[order[k]]
-        psi = p - q**n
+        psi = p - power(q, n)
         if psi < least:
             least, length = psi, k + 1
-    subset = np.zeros(target.size, np.bool_)
+    subset = np.empty(target.size, np.bool_)
+    for x in range(target.size):
+        subset[x] = False
     for k in range(length):
         subset[order[k]] = True
-    return subset, sum_in(target, subset), sum_in(draft, ~subset)
+    return subset

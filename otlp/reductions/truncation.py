@@ -131,31 +131,33 @@ def into_buckets(
     The ratio is cut into quantiles of sqrt(q d(w/q)), the optimal cuts for many buckets.
     O(V) per trial; a handful of trials.
     """
-    return Buckets(*_into_buckets(draft, wanted, tokens, tolerance, limit))
+    labels = np.full(draft.size, -1, dtype=np.int64)
+    sums = _into_buckets(draft[tokens], wanted[tokens], tokens, labels, tolerance, limit)
+    return Buckets(labels, *sums)
 
 
 @compiled(error_model="numpy")
 def _into_buckets(
-    draft: FloatArray, wanted: FloatArray, order: IntArray, tolerance: float, limit: int
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, float]:
-    """Return the label of each token; q, w and largest w/q of each bucket; and the mismatch."""
-    q, w = draft[order], wanted[order]
+    q: FloatArray, w: FloatArray, order: IntArray, labels: IntArray, tolerance: float, limit: int
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Write the labels of tokens in order; return q, w, largest w/q of buckets, and mismatch."""
     first, mismatch = _starts(q, w, tolerance, limit)
-    labels = np.full(draft.size, -1, np.int64)
-    mass, goal, most = np.empty((3, first.size))
+    mass, goal, most = np.empty(first.size), np.empty(first.size), np.empty(first.size)
     for bucket in range(first.size):
         begin, end = first[bucket], first[bucket + 1] if bucket + 1 < first.size else order.size
         mass[bucket], goal[bucket] = _sums(q[begin:end], w[begin:end])
         most[bucket] = w[end - 1] / q[end - 1]
         for k in range(begin, end):
             labels[order[k]] = bucket
-    return labels, mass, goal, most, mismatch
+    return mass, goal, most, mismatch
 
 
 @compiled(error_model="numpy", inline="always")
 def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
     """Return the start of each bucket among the tokens in order, and the mismatch."""
-    first, mismatch = np.zeros(min(q.size, 1), np.int64), _mismatch(q, w)
+    first, mismatch = np.empty(min(q.size, 1), np.int64), _mismatch(q, w)
+    if q.size > 0:
+        first[0] = 0
     if mismatch <= tolerance:
         return first, mismatch
     position, low, high = _position(q, w), 0, 1
@@ -182,13 +184,14 @@ def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple
 @compiled(error_model="numpy", inline="always")
 def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     """Return the fraction of the sum of sqrt(q d(w/q)) up to each token; below 1 at the last."""
-    ratio, position = w / q, np.zeros(q.size)
+    position = np.empty(q.size)
+    position[0] = 0.0
     for k in range(1, q.size):
-        rise = max(ratio[k] - ratio[k - 1], 0.0)
-        position[k] = np.sqrt(rise * 0.5 * (q[k] + q[k - 1]))
-    for k in range(1, q.size):
-        position[k] += position[k - 1]
-    position /= max(position[-1] * (1.0 + 1e-12), 5e-324)
+        rise = max(w[k] / q[k] - w[k - 1] / q[k - 1], 0.0)
+        position[k] = position[k - 1] + np.sqrt(rise * 0.5 * (q[k] + q[k - 1]))
+    whole = max(position[-1] * (1.0 + 1e-12), 5e-324)
+    for k in range(q.size):
+        position[k] /= whole
     return position
 
 
@@ -211,7 +214,7 @@ def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tupl
                 last = middle
         mismatch += _mismatch(q[begin:end], w[begin:end])
         begin = end
-    return first[:buckets].copy(), mismatch
+    return first[:buckets], mismatch
 
 
 @compiled(fastmath=REASSOCIATE, inline="always")

@@ -6,10 +6,14 @@ compiled or loaded code is repeated (`without_compiling`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
+import numpy as np
+
+from otlp.drafts import IID
 from otlp.errors import OTLPError
 from otlp.problem import Problem
 from otlp.solution import Solution
@@ -54,9 +58,23 @@ def attempt(solver: Solver, problem: Problem) -> Attempt:
     return Attempt(solution, f"{solution.status.value} {solution.message}".strip())
 
 
-def warm(solver: Solver, problems: Iterable[Problem]) -> None:
+@cache
+def small_problems() -> list[Problem]:
+    """Return two warm-up problems: 2 drafts of 4 tokens, and 3 drafts of 100 tokens.
+
+    The vocabulary has tokens that cannot be drafted, so that reductions are compiled, too.
+    """
+    rng = np.random.default_rng(0)
+    problems = []
+    for size, n in ((4, 2), (100, 3)):
+        draft = np.append(rng.dirichlet(np.ones(size)), np.zeros(size))
+        problems.append(Problem(rng.dirichlet(np.ones(2 * size)), IID(draft, n)))
+    return problems
+
+
+def warm(solver: Solver) -> None:
     """Start engines and compile code by solving the small problems that the solver supports."""
-    for problem in problems:
+    for problem in small_problems():
         if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
             attempt(solver, problem)
 

@@ -17,7 +17,7 @@ from typing import Any
 from otlp._solve import optimal_acceptance
 from otlp.data.captures import Capture
 from otlp.drafts import IID
-from otlp.parallel.workers import in_order, in_this_process
+from otlp.parallel.workers import in_order
 from otlp.problem import Problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
@@ -145,8 +145,8 @@ def benchmark(
         Number of rows solved in parallel; see `otlp.parallel.workers.in_order`.  Parallel solves
         slow each other down: the times are those of a busy machine.
     progress : callable
-        Called with a label after the warm-up of each solver, and after each solve or skip, in
-        total ``len(solvers) + len(sizes) * len(solvers) * len(rows)`` times.
+        Called with a label after each solve or skip, in total
+        ``len(sizes) * len(solvers) * len(rows)`` times.
 
     Yields
     ------
@@ -154,19 +154,14 @@ def benchmark(
         Size by size, in the order of `solvers`.
     """
     options = {"temperature": temperature, **sampling}
-    small = small_problems(capture, **options)
     paces: dict[str, float] = {}  # seconds per unit of work, by solver
-    for name, solver in solvers.items():
-        if in_this_process(jobs):
-            _warm_up(name, solver, small)
-        progress(f"warming up {name}")
     for size in sizes:
         problems = [_problem(capture, row, size, **options) for row in rows]
         for name, solver in solvers.items():
             label = f"({size.k or capture.model_vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
-            work = partial(_time_row, name=name, solver=solver, time_limit=time_limit, small=small)
+            work = partial(_time_row, name=name, solver=solver, time_limit=time_limit)
             tasks = [] if reason else zip(rows, problems, strict=True)
             done = in_order(work, tasks, jobs)
             for result, problem in zip(done, problems, strict=False):
@@ -190,11 +185,11 @@ _loaded: set[str] = set()
 
 
 def _time_row(
-    task: tuple[int, Problem], name: str, solver: Solver, time_limit: float, small: list[Problem]
+    task: tuple[int, Problem], name: str, solver: Solver, time_limit: float
 ) -> Record | str:
     """Time one solve in the worker; return the reason if the solver fails."""
     row, problem = task
-    _warm_up(name, solver, small)
+    warm_up(name, solver)
     result = attempt(solver, problem)
     if result.solution is None:
         return result.reason
@@ -208,17 +203,11 @@ def _time_row(
     )
 
 
-def _warm_up(name: str, solver: Solver, small: list[Problem]) -> None:
+def warm_up(name: str, solver: Solver) -> None:
+    """Load the kernels and the engine of a solver, once per process."""
     if name not in _loaded:
-        warm(solver, small)
+        warm(solver)
         _loaded.add(name)
-
-
-def small_problems(capture: Capture, **cut: Any) -> list[Problem]:
-    """Return two warm-up problems of the first row, of at most 4 and at most 100 tokens."""
-    stored = capture.kept or capture.vocab_size
-    sizes = (Size(min(4, stored), 2), Size(min(100, stored), 3))
-    return [_problem(capture, 0, size, **cut) for size in sizes]
 
 
 def _problem(capture: Capture, row: int, size: Size, **cut: Any) -> Problem:

@@ -18,6 +18,7 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
+from otlp.numerics.ratio_bins import power
 from otlp.solvers.global_resolution.logsumexp_integral import LogSumExpIntegral
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.timing import loaded
@@ -97,23 +98,28 @@ def starting_point(
     ignored : float
         Probability of the tokens without a variable that a tuple may contain.
     """
-    every = ignored + draft.sum()
-    odds, others = np.empty(draft.size), np.empty(draft.size)
+    every = ignored
+    for j in range(draft.size):
+        every += draft[j]
+    odds, others, weight = np.empty(draft.size), np.empty(draft.size), np.empty(draft.size)
     for j in range(draft.size):
         rest = max(every - draft[j], 0.0)
         drafted = max(draft[j] * power_slope(rest, every, n), 5e-324)
         share = min(max(wanted[j] / drafted, 1e-6), 0.99)
-        odds[j] = share / (1.0 - share)
-        others[j] = 1.0 - (rest / every) ** (n - 1)
-    weight = odds.copy()
+        odds[j] = weight[j] = share / (1.0 - share)
+        others[j] = 1.0 - power(rest / every, n - 1)
     if slack > 0.0:
         for _ in range(START_ITERATIONS):
-            total = np.sum(others * weight)
+            total = 0.0
+            for j in range(draft.size):
+                total += others[j] * weight[j]
             for j in range(draft.size):
                 weight[j] = odds[j] * (
                     slack + min(max(total - others[j] * weight[j], 0.0), WEIGHT_CAP)
                 )
-    return np.log(weight)
+    for j in range(draft.size):
+        weight[j] = np.log(weight[j])
+    return weight
 
 
 def solve_convex(
@@ -207,14 +213,15 @@ def _newton_step(
 @compiled
 def _regularised(hessian: FloatArray, slack: float) -> bool:
     """Make the Hessian positive definite in place; return False if its diagonal is 0."""
-    scale = 0.0
-    for i in range(len(hessian)):
+    size, scale = len(hessian), 0.0
+    for i in range(size):
         scale = max(scale, hessian[i, i])
-    for i in range(len(hessian)):
+    # Adding a constant to all variables does not change the function; fill this null direction.
+    fill = scale / size if slack == 0.0 else 0.0
+    for i in range(size):
+        for j in range(size):
+            hessian[i, j] += fill
         hessian[i, i] += 1e-13 * scale
-    if slack == 0.0:
-        # Adding a constant to all variables does not change the function; fill this null direction.
-        hessian += scale / len(hessian)
     return scale > 0.0
 
 
@@ -222,6 +229,6 @@ def _regularised(hessian: FloatArray, slack: float) -> bool:
 def l1_norm(vector: FloatArray) -> float:
     """Return the sum of the absolute values."""
     total = 0.0
-    for value in vector:
-        total += abs(value)
+    for j in range(vector.size):
+        total += abs(vector[j])
     return total

@@ -400,7 +400,8 @@ def _accepted_tokens(
     """
     tokens = np.empty(ratios.size, np.int64)
     count, taken, ignored = 0, 0.0, 0.0
-    for x in ratios:
+    for k in range(ratios.size):
+        x = ratios[k]
         if subset[x] == inside and wanted[x] > 0.0:
             tokens[count] = x
             count += 1

@@ -68,9 +68,11 @@ def _evaluate(
     if alpha.size == 0:
         return 0.0, given
     peak = 0.0 if slack > 0.0 else -np.inf
-    for value in alpha:
-        peak = max(peak, value)
-    weight = np.exp(alpha - peak)
+    for a in range(alpha.size):
+        peak = max(peak, alpha[a])
+    weight = np.empty(alpha.size)
+    for a in range(alpha.size):
+        weight[a] = np.exp(alpha[a] - peak)
     rest = slack * np.exp(-peak) if slack > 0.0 else 0.0
     value = 0.0
     for j in range(mass.size):
