@@ -22,6 +22,7 @@ from otlp.parallel.rows import CaptureRows
 from otlp.parallel.workers import in_this_process
 from otlp.solvers import line_up
 from otlp.solvers.solver import Solver
+from otlp.studies.attempt import warm
 from otlp.studies.benchmark import Cell, Size, benchmark, warm_up
 from otlp.studies.figures import draw_times
 from otlp.studies.sweep import Grid
@@ -158,8 +159,8 @@ def _warm_up(solvers: Mapping[str, Solver]) -> None:
     """
 
     def from_the_last(_: object) -> None:
-        for name in reversed(list(solvers)):
-            warm_up(name, solvers[name])
+        for solver in reversed(list(solvers.values())):
+            warm(solver)
 
     with child_process(from_the_last), progress("warming up", len(solvers)) as step:
         for name, solver in solvers.items():

@@ -21,7 +21,7 @@ from otlp.parallel.workers import in_order
 from otlp.problem import Problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
-from otlp.studies.attempt import attempt, warm
+from otlp.studies.attempt import attempt, small_problems, warm
 from otlp.timing import Timings
 
 
@@ -204,8 +204,10 @@ def _time_row(
 
 
 def warm_up(name: str, solver: Solver) -> None:
-    """Load the kernels and the engine of a solver, once per process."""
+    """Load the kernels and the engine of a solver and those of the optimum, once per process."""
     if name not in _loaded:
+        for problem in small_problems():
+            optimal_acceptance(problem)
         warm(solver)
         _loaded.add(name)
 
