@@ -100,6 +100,13 @@ def test_bars_are_shown_where_the_output_is_a_pipe() -> None:
     assert "\x1b" not in output and output.endswith("equal acceptance: martingale, max-flow.\n")
 
 
+def test_bench_shows_the_table_so_far() -> None:
+    sizes = "--top-k", "10", "--n", "2,3", "--rows", "30"
+    output, shown = through_a_terminal("bench", *sizes, "--solvers", "martingale,linear-program")
+    assert "warming up" in shown and re.search(r"\(10, 2\) +\d\S+ +\d", shown)
+    assert "\x1b" not in output and "(10, 3)" in output
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -84,6 +84,26 @@ def test_a_cut_file_of_the_cache_is_made_anew(suffix: str, size: int, tmp_path: 
     assert again(4) == 8 and sum(again.dispatcher.stats.cache_hits.values()) == 1
 
 
+@compiled
+def called(x: float) -> float:
+    return x + 1.0
+
+
+@compiled(inline="always")
+def inlined(x: float) -> float:
+    return x + 1.0
+
+
+@compiled
+def calling(x: float) -> float:
+    return called(x) * inlined(x)
+
+
+def test_an_inlined_kernel_is_compiled_only_with_its_caller() -> None:
+    assert calling(1.0) == 4.0
+    assert len(called.dispatcher.signatures) == 1 and not inlined.dispatcher.signatures
+
+
 def test_the_first_compilation_is_in_no_time_limit() -> None:
     @compiled
     def add(x: float, y: float) -> float:

@@ -9,8 +9,8 @@ import pytest
 from numba import njit
 
 import otlp
-from otlp.solvers import line_up, make_solver
-from otlp.studies.attempt import attempt, without_compiling
+from otlp.solvers import SOLVERS, line_up, make_solver
+from otlp.studies.attempt import WARM_WORK, attempt, small_problems, without_compiling
 from otlp.studies.crosscheck import complaints, cross_check
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
@@ -52,3 +52,10 @@ def test_an_acceptance_above_a_bound_is_complained_of(shift: float, wrong: bool)
     right, other = (make_solver(name).solve(PROBLEM) for name in ("max-flow", "martingale"))
     low = replace(other, upper_bound=other.upper_bound - shift)
     assert any("above the bound" in text for text in complaints([right, low], 1e-7)) == wrong
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name]().supports(PROBLEM)])
+def test_warm_up_problems_are_small_enough_for_every_solver(name: str) -> None:
+    solver = SOLVERS[name]()
+    supported = [problem for problem in small_problems() if solver.supports(problem)]
+    assert any(solver.work(problem) <= WARM_WORK for problem in supported)
