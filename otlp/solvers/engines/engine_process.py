@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -32,6 +31,9 @@ class EngineProcess:
     """
 
     def __init__(self, engine: str) -> None:
+        # An import of 6 ms, which programs without an engine do not need.
+        from multiprocessing.connection import Connection
+
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(SERVER), engine],
             stdin=subprocess.PIPE,

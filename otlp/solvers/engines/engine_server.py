@@ -16,8 +16,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 
 def run_ortools(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
@@ -164,6 +166,8 @@ def serve(engine: str, requests: Connection, replies: Connection) -> None:
 
 
 if __name__ == "__main__":
+    from multiprocessing.connection import Connection
+
     # Ctrl-C reaches every process at the terminal; only the caller stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Redirect output of the engine to stderr, so that it does not mix with the replies.
