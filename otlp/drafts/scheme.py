@@ -47,6 +47,10 @@ class DraftScheme(ByValue, ABC):
     0.6
     """
 
+    def __str__(self) -> str:
+        """Return the scheme without its vocabulary, which may contain a token for all others."""
+        return f"{type(self).__name__}(n={self.n})"
+
     def __repr__(self) -> str:
         """Return the name and sizes of the scheme."""
         return f"{type(self).__name__}(vocabulary {self.vocab_size:,}, n={self.n})"

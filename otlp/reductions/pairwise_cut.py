@@ -73,7 +73,7 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
         pair, size = source.drafts.independent_drafts, source.vocab_size
         if pair is None or source.n != 2:
             raise UnsupportedProblemError(
-                f"drafts must be two independent drafts, got {source.drafts!r}: psi is not "
+                f"drafts must be two independent drafts, got {source.drafts}: psi is not "
                 "quadratic for other drafts; use subset_selection"
             )
         what = f"the network of {size}^2 arcs (subset_selection needs O(V))"

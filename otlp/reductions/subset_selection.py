@@ -97,7 +97,7 @@ def iid_drafts(problem: Problem) -> IID:
 def not_iid(problem: Problem) -> str:
     """Return the reason why the methods of section 6 do not support the drafts."""
     return (
-        f"drafts must be i.i.d., got {problem.drafts!r}: H* and the outer residuals are not "
+        f"drafts must be i.i.d., got {problem.drafts}: H* and the outer residuals are not "
         "known for other drafts"
     )
 

@@ -42,7 +42,7 @@ class GreedySolver(ClosedForm):
         return Capability(
             False,
             "the drafts must be the n - 1 most likely tokens and one sampled token (otlp.Greedy), "
-            f"got {problem.drafts!r}; use orderings, or martingale for i.i.d. drafts",
+            f"got {problem.drafts}; use orderings, or martingale for i.i.d. drafts",
         )
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

@@ -125,7 +125,7 @@ class HubSolver(ClosedForm):
         return Capability(
             False,
             "the drafts must be SpecHub's pairs, which contain the most likely token (otlp.Hub), "
-            f"got {problem.drafts!r}; use orderings, or martingale for i.i.d. drafts",
+            f"got {problem.drafts}; use orderings, or martingale for i.i.d. drafts",
         )
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

@@ -149,7 +149,7 @@ class KSeq(ClosedForm):
             return Capability(
                 False,
                 "the drafts must be n independent samples from one distribution (otlp.IID), got "
-                f"{drafts!r}, for which the rule is not lossless; use recursive-rejection, or "
+                f"{drafts}, for which the rule is not lossless; use recursive-rejection, or "
                 "orderings for the optimum",
             )
         if self.rho is not None:

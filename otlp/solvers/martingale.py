@@ -92,7 +92,7 @@ class Martingale(Solver):
         check_problem(problem)
         if isinstance(problem.drafts, IID):
             return Capability(True)
-        return Capability(False, f"drafts must be i.i.d., got {problem.drafts!r}; use orderings")
+        return Capability(False, f"drafts must be i.i.d., got {problem.drafts}; use orderings")
 
     def work(self, problem: Problem) -> float:
         """Return the vocabulary size."""

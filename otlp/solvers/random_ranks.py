@@ -109,7 +109,7 @@ class RandomRanks(Solver):
         return Capability(
             False,
             f"the drafts must be 2 to {MOST_DRAFTS} drafts without replacement, got "
-            f"{problem.drafts!r}; use orderings",
+            f"{problem.drafts}; use orderings",
         )
 
     def work(self, problem: Problem) -> float:

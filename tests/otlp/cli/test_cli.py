@@ -255,3 +255,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_whole(path, interrupted)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_the_token_for_all_others_is_not_counted_in_reasons() -> None:
+    output = run("check", "--rows", "1", "--top-k", "4", "--solvers", "hub,martingale").output
+    assert "got IID(n=2); use" in output and "49,153" not in output
