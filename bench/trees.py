@@ -1,6 +1,7 @@
-"""Comparison of draft trees: all schemes at 8, 16 and 32 nodes, on two pairs of models.
+r"""Comparison of draft trees: all schemes at 8, 16 and 32 nodes, on two pairs of models.
 
-    python bench/trees.py --json bench/results/trees.json --figure docs/figures/trees.svg
+    python bench/trees.py --choosing 8 --measuring 16 --checking 6 --tokens 50 \
+        --json bench/results/trees.json
     python bench/trees.py --pair smollm2 --json bench/results/trees_smollm2.json
 
 The target decodes text after held-out prompts.  The texts of the first prompts choose the setting
