@@ -334,11 +334,11 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
         # Index slices with `j`, because numba checks the sign of an index `begin + j`.
         target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
         groups, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
-        most = 0.0
-        for j in range(draft.size):
-            most = max(most, draft[j])
-            groups[j], factors[j] = 0.0, 0.0
-        if most == 0.0:
+        first = 0
+        while first < draft.size and draft[first] == 0.0:
+            groups[first], factors[first] = 0.0, 0.0
+            first += 1
+        if first == draft.size:
             continue
         for j in range(draft.size):
             ratio[j] = target[j] / draft[j] if draft[j] > 0.0 else 0.0
