@@ -90,7 +90,7 @@ def command(
     if temperature == 0.0 and "sequence-chow" in cascades:
         raise click.UsageError("sequence-chow needs a temperature above 0, got 0: leave it out")
     texts = None
-    if models.prompt_file is None:
+    if models.prompts is None:
         texts = [whole for _, whole in passages()][: models.limit]
     pair, encoded = models.load(Sampling(temperature), texts)
     with progress("reading texts", len(encoded)) as step:

@@ -205,17 +205,15 @@ class OutputFile(click.Path):
         return path
 
 
-def refuse_given(names: Collection[str], why: str) -> None:
-    """Raise UsageError if any of the named options was given; the message begins with `why`."""
+def given(names: Collection[str]) -> list[str]:
+    """Return the flags of those of the named options that were given."""
     context = click.get_current_context()
-    found = [
+    return [
         option.opts[0]
         for option in context.command.params
         if option.name in names
         and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
     ]
-    if found:
-        raise click.UsageError(f"{why}: leave out {', '.join(found)}")
 
 
 def json_option(help: str) -> Decorator:

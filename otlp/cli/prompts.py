@@ -26,31 +26,17 @@ class Models:
 
     target: str
     draft: str
-    prompt_file: str | None
+    prompts: str | None
     device: str
     dtype: str
     limit: int | None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The options as command-line words, without device and dtype "auto" and without None."""
-        given = {
-            "--target": self.target,
-            "--draft": self.draft,
-            "--prompts": self.prompt_file,
-            "--device": None if self.device == "auto" else self.device,
-            "--dtype": None if self.dtype == "auto" else self.dtype,
-            "--limit": self.limit,
-        }
-        pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
-        return tuple(word for pair in pairs for word in pair)
 
     def record(self) -> dict[str, Any]:
         """Return the options for `write_result`."""
         return {
             "target": self.target,
             "draft": self.draft,
-            "prompts": self.prompt_file or "built-in",
+            "prompts": self.prompts or "built-in",
             "prompt_limit": self.limit,
             "device": self.device,
             "dtype": self.dtype,
@@ -60,7 +46,7 @@ class Models:
         self, sampling: Sampling, texts: Sequence[Prompt] | None = None
     ) -> tuple[tuple[Model, HuggingFaceModel], list[IntArray]]:
         """Load draft and target and encode `texts`; None: the prompts, which are read first."""
-        texts = read_prompts(self.prompt_file, self.limit) if texts is None else texts
+        texts = read_prompts(self.prompts, self.limit) if texts is None else texts
         with progress("loading models", None):
             pair = open_pair(self.draft, self.target, self.device, self.dtype, sampling)
         return pair, encode_prompts(pair[1], texts)
@@ -68,7 +54,6 @@ class Models:
 
 prompts_option = click.option(
     "--prompts",
-    "prompt_file",
     type=click.Path(),
     help="Text file with one prompt per line; .json file with a list of strings; .jsonl or .ndjson "
     'file in which each line is a string, or an object with "prompt" or "messages" (a chat); '

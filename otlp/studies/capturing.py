@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ import numpy.typing as npt
 from otlp.checks import whole_number
 from otlp.data.capture_file import read_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
-from otlp.data.whole_file import is_temporary, locked, whole_file, writing_to
+from otlp.data.locked_folder import locked_folder
+from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.drafting import no_draft
 from otlp.decode.loop import rounds, start
 from otlp.decode.models.fingerprint import fingerprint
@@ -193,7 +194,8 @@ def capture(
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
     plan = _plan(draft, target, prompts, steps, seed, top_logprobs)
-    with _exclusive(parts_folder(path)):
+    folder = parts_folder(path)
+    with locked_folder(folder, partial(_unusable, folder)):
         return _capture(draft, target, prompts, Path(path), plan, progress)
 
 
@@ -298,41 +300,12 @@ def _as_float16(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitA
     return target.astype(np.float16), draft.astype(np.float16)
 
 
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Lock the folder of parts, and remove the folder at the end if it is empty.
-
-    Raises
-    ------
-    CaptureError
-        If another process has locked it, or it cannot be used.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    try:
-        _check_lock(folder, held)
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # the folder is not empty
-                folder.rmdir()
-    finally:
-        os.close(held)
-
-
-def _check_lock(folder: Path, opened: int) -> None:
-    with suppress(FileNotFoundError):  # another process finished and removed the folder
-        if locked(opened) and os.path.samestat(os.fstat(opened), os.stat(folder)):
-            return
-    raise CaptureError(
-        f"{folder}: another process is writing this capture: wait for it, or choose another output"
-    )
-
-
 def _unusable(folder: Path, error: Exception) -> CaptureError:
+    if isinstance(error, BlockingIOError):
+        return CaptureError(
+            f"{folder}: another process is writing this capture: wait for it, or choose another "
+            "output"
+        )
     return CaptureError(
         f"{folder}: cannot be used ({error}); choose a folder that exists and is writable, or "
         "delete this folder"
