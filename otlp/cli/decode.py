@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import click
 from rich.table import Table
@@ -36,7 +37,7 @@ decoded_options = options.several(
     options.json_option("Write every run to a file."),
     options.figure_option("Plot the block efficiency."),
 )
-"""Options of commands that decode and measure, besides models and settings."""
+"""Options of commands that decode and measure, passed on to `decode`."""
 
 
 @options.grouped_command(
@@ -80,11 +81,7 @@ def command(
     sampling_top_k: int | None,
     sampling_top_p: float,
     sampling_min_p: float,
-    tokens: int,
-    seed: tuple[int, ...],
-    json_path: Path | None,
-    figure_path: Path | None,
-    table_path: Path | None,
+    **decoded: Any,
 ) -> None:
     """Decode prompts with verification algorithms and measure block efficiency and speed-up.
 
@@ -110,18 +107,7 @@ def command(
     settings, reasons = find_settings(algorithms, paths, length, rules=rules)
     audit_own_rules(settings)
     pair, prompts = models.load(samplings[0])
-    decode(
-        pair,
-        prompts,
-        samplings,
-        settings,
-        seed,
-        models=models,
-        tokens=tokens,
-        json_path=json_path,
-        figure_path=figure_path,
-        table_path=table_path,
-    )
+    decode(pair, prompts, samplings, settings, models=models, **decoded)
     for reason in reasons:
         note(f"skipped: {reason}")
 
@@ -131,10 +117,10 @@ def decode(
     prompts: Sequence[IntArray],
     samplings: Sequence[Sampling],
     settings: Sequence[Setting],
-    seeds: Sequence[int],
     *,
     models: Models,
     tokens: int,
+    seed: Sequence[int],
     json_path: Path | None,
     figure_path: Path | None,
     table_path: Path | None = None,
@@ -144,7 +130,7 @@ def decode(
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
         pair[0].sampling, pair[1].sampling = sampling.at(draft_temperature), sampling
-        found += _measure(pair, prompts, settings, tokens, seeds)
+        found += _measure(pair, prompts, settings, tokens, seed)
     check_own_rules(settings)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {

@@ -274,11 +274,6 @@ def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> lis
     return found if chain is None or chain in found else [*found, chain]
 
 
-def _temperature_cell(one: Candidate) -> str:
-    own = one.draft_temperature
-    return "" if own is None else f"{own:g}"
-
-
 def _chain(found: Sequence[Candidate]) -> Candidate | None:
     """Return the single path among designs, or None."""
     return next((one for one in found if one.is_chain), None)
@@ -300,10 +295,11 @@ def _table(
     for budget, found in zip(nodes, chosen, strict=True):
         chain = _chain(found)
         for rank, one in enumerate(found):
+            own = "" if one.draft_temperature is None else f"{one.draft_temperature:g}"
             made.add_row(
                 f"{'chain' if one.is_chain else one.family}{'' if rank else ' *'}",
                 str(budget),
-                *([_temperature_cell(one)] if drafted else []),
+                *([own] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
                 f"{one.efficiency:.2f}" + (f" ±{one.error:.2f}" if one.error else ""),
