@@ -40,6 +40,7 @@ class ChildError(OTLPError, RuntimeError):
     """The child process returned no result."""
 
 
+@kill_orphans()
 def run_in_child(
     work: Callable[[Progress], Result], time_limit: float, progress: Progress
 ) -> Result:
@@ -62,13 +63,7 @@ def run_in_child(
     """
     if multiprocessing.current_process().daemon:
         raise ChildError("a daemonic process cannot start processes: use a non-daemonic process")
-    with kill_orphans():
-        return _run_in_child(work, min(time_limit, MAX_TIME_LIMIT), progress)
-
-
-def _run_in_child(
-    work: Callable[[Progress], Result], time_limit: float, progress: Progress
-) -> Result:
+    time_limit = min(time_limit, MAX_TIME_LIMIT)
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(work, sender, time_limit))

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import click
 from rich.text import Text
 
-from otlp.auditing import AuditReport
+from otlp.auditing import AuditReport, Verdict
 from otlp.cli import options
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.exit_status import CheckFailed
@@ -48,14 +48,6 @@ judging_options = options.several(
 )
 
 
-class Named(Protocol):
-    """A verdict."""
-
-    @property
-    def name(self) -> str:
-        """Name printed on the first line."""
-
-
 class Report(Protocol):
     """A report with a verdict; its string is printed."""
 
@@ -64,7 +56,7 @@ class Report(Protocol):
         """Whether no error was found."""
 
     @property
-    def verdict(self) -> Named:
+    def verdict(self) -> Verdict:
         """The verdict."""
 
 

@@ -146,13 +146,6 @@ class Number(click.FloatRange):
         return number
 
 
-class Positive(Number):
-    """A positive number."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0.0, min_open=True)
-
-
 class ByteCount(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A number of bytes, such as 5GB, 500MB or 2GiB; at least 1 byte."""
 
@@ -285,6 +278,7 @@ def several(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+POSITIVE = Number(0.0, min_open=True)
 _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
 
@@ -328,10 +322,10 @@ own_rules_option = _option(
 solvers_option = _option("--solvers", _NAMES, "Solvers, comma-separated.", unset="all")
 
 time_limit_option = _option(
-    "--time-limit", Positive(), "Time limit of a solve or an audit, in seconds."
+    "--time-limit", POSITIVE, "Time limit of a solve or an audit, in seconds."
 )
 tolerance_option = _option(
-    "--tolerance", Positive(), "Maximum difference between probabilities treated as equal."
+    "--tolerance", POSITIVE, "Maximum difference between probabilities treated as equal."
 )
 paths_option = _option("--paths", _COUNT, "Number of drafted paths per round.")
 length_option = _option("--length", _COUNT, "Maximum number of tokens per drafted path.")

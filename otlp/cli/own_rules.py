@@ -138,14 +138,8 @@ def _audit_and_sample(
     report = audit(function, small.target, small.drafts)
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
-        p, q = capture.distributions(
-            0,
-            setting.temperature,
-            grid.draft_temperature,
-            setting.top_k,
-            grid.top_p,
-            **grid.sampling,
-        )
+        cuts = {"top_k": setting.top_k, **grid.cuts}
+        p, q = capture.distributions(0, setting.temperature, **cuts)
         problems.append(Problem(p, make_scheme(setting.scheme, q, setting.n)))
     return report, sample_acceptance(function, problems, PRECISION, grid.time_limit, rng)
 

@@ -123,9 +123,7 @@ def command(
         "row_count": len(source.numbers),
         "row_choice": chosen and chosen.choice,
         "vocab_size": size,
-        "draft_temperature": grid.draft_temperature,
-        "top_p": grid.top_p,
-        **grid.sampling,
+        **grid.cuts,
         "time_limit_seconds": grid.time_limit,
         "points": [point.record(best[point.setting]) for point in points],
     }
@@ -149,16 +147,11 @@ def command(
 def _truncation_errors(rows: ChosenRows, grid: Grid) -> list[float]:
     """Return the largest truncation error of each row over the settings; empty for whole rows."""
     widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
-    cut: dict[str, Any] = {
-        "draft_temperature": grid.draft_temperature,
-        "top_k": widest,
-        "top_p": grid.top_p,
-    }
-    cut |= grid.sampling
+    cuts = {"top_k": widest, **grid.cuts}
     found = []
     for row in rows.numbers if rows.capture.kept else ():
         with suppress(OTLPError):  # An unusable row has its own reason in the results.
-            found.append(max(rows.capture.truncation(row, t, **cut) for t in grid.temperature))
+            found.append(max(rows.capture.truncation(row, t, **cuts) for t in grid.temperature))
     return found
 
 

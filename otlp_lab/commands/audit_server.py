@@ -67,7 +67,7 @@ Examples:
 )
 @click.option("--parallel", type=click.IntRange(1), default=1, help="Parallel requests per server.")
 @click.option(
-    "--timeout", type=options.Positive(), default=60.0, help="Timeout of a request, in seconds."
+    "--timeout", type=options.POSITIVE, default=60.0, help="Timeout of a request, in seconds."
 )
 @click.option("--key-variable", help="Name of the environment variable with the API key.")
 @click.option(
