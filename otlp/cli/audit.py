@@ -201,7 +201,7 @@ def _audited_name(rule: str | None, program: str | None, uniforms: int, length: 
         raise click.UsageError("give either RULE or --command")
     if program is None and uniforms:
         raise click.UsageError("--uniforms needs --command: a function draws with its rng")
-    unused = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
+    unused = {"scheme", "drafts", "path", "row", "temperature", "draft_temperature"}
     unused |= {"top_k", "top_p", "whole_draft", *SAMPLING}
     if length is not None and (found := options.given(unused)):
         raise click.UsageError(f"--length uses synthetic models: leave out {', '.join(found)}")

@@ -7,7 +7,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from functools import reduce
+from dataclasses import fields
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,20 @@ def _or_none(nothing: object) -> Callable[[Any, Any, Any], Any]:
 def several(*options: Decorator) -> Decorator:
     """Combine options into one decorator, in the order of the help."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def as_one(name: str, kind: type[Any]) -> Decorator:
+    """Pass the options that are the fields of a dataclass as one argument `name`."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def decorated(**options: Any) -> Any:
+            chosen = {field.name: options.pop(field.name) for field in fields(kind)}
+            return command(**{name: kind(**chosen)}, **options)
+
+        return decorated
+
+    return decorate
 
 
 POSITIVE = Number(0.0, min_open=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from otlp.cli.options import Command, Decorator, limit_option, several
+from otlp.cli.options import Decorator, as_one, limit_option, several
 from otlp.cli.output import progress
 from otlp.cli.prompt_files import Prompt, read_prompts
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -79,19 +78,8 @@ def prompt_options(limit: int | None) -> Decorator:
             help="float32, bfloat16, float16, or auto (CPU: float32; other devices: as stored).",
         ),
         limit_option(limit),
-        _as_models,
+        as_one("models", Models),
     )
-
-
-def _as_models(command: Command) -> Command:
-    """Pass the fields of `Models` as one argument `models`."""
-
-    @wraps(command)
-    def decorated(**options: Any) -> None:
-        chosen = {field.name: options.pop(field.name) for field in fields(Models)}
-        command(models=Models(**chosen), **options)
-
-    return decorated
 
 
 def model_options(limit: int | None) -> Decorator:
