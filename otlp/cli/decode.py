@@ -15,7 +15,7 @@ from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.options import ListOf
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_figure, write_result
 from otlp.cli.own_verification import audit_own_rules, check_own_rules, load_own_rules
 from otlp.cli.prompts import Models, model_options
 from otlp.cli.result_table import write_records
@@ -148,9 +148,8 @@ def decode(
         names = short_names(one.setting.algorithm for one, _ in found)
         lines = [_fields(names[one.setting.algorithm], one, baseline) for one, baseline in found]
         write_records(table_path, lines)
-    if figure_path:
-        measured = [one for one, _ in found]
-        write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
+    measured = [one for one, _ in found]
+    write_figure(figure_path, draw_block_efficiency, measured, title)
     console.print(f"{title}\n")
     show(_table(found))
     note(

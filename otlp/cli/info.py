@@ -12,7 +12,7 @@ from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, facts, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, facts, progress, show, table, write_figure, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.data.spread_rows import spread_rows
 from otlp.studies.figures import draw_overlap
@@ -69,8 +69,7 @@ def command(
         "highest_overlap": [asdict(place) for place in highest],
     }
     write_result(json_path, "info", content)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_overlap(path, groups, described.title))
+    write_figure(figure_path, draw_overlap, groups, described.title)
     printed = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
         "target": data.target_model,

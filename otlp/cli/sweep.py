@@ -12,7 +12,7 @@ import click
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all, note_points, print_points, split_rules
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, note, progress, write_result, write_whole
+from otlp.cli.output import console, note, progress, write_figure, write_result
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
@@ -131,8 +131,7 @@ def command(
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
     if table_path:
         write_table(table_path, points)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
+    write_figure(figure_path, draw_sweep, points, axis, title)
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     if len(grid.rules) > 0:
