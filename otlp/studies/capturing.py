@@ -103,17 +103,10 @@ def capture_passage(
     Capture
         Logits in float16, or in float32 if a logit is too large for float16.
 
-    Raises
-    ------
-    InvalidInputError
-        If `steps` is less than 1, or prompt and steps do not fit into the context of a model.
-
     Notes
     -----
     One call of each model per row.
     """
-    whole_number(steps, "steps")
-    check_room((draft, target), prompt, steps)
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
     tokens: list[int] = []
     contexts = []
@@ -185,7 +178,8 @@ def capture(
     The parts are deleted after they are joined; other files in their folder are kept.  Each part
     of an interrupted capture is a capture file.
     """
-    check_output(Path(path))
+    path = Path(path)
+    check_output(path)
     if not prompts:
         raise InvalidInputError("prompts must not be empty: give at least one")
     whole_number(steps, "steps")
@@ -193,44 +187,30 @@ def capture(
         check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
-    plan = _plan(draft, target, prompts, steps, seed, top_logprobs)
-    folder = parts_folder(path)
-    with locked_folder(folder, partial(_unusable, folder)):
-        return _capture(draft, target, prompts, Path(path), plan, progress)
-
-
-def _capture(
-    draft: HuggingFaceModel,
-    target: HuggingFaceModel,
-    prompts: Sequence[IntArray],
-    path: Path,
-    plan: dict[str, Any],
-    progress: Callable[[], None],
-) -> Capture:
-    """Write the missing passages, then the capture."""
-    folder, done, top_logprobs = parts_folder(path), check_output(path), plan["top_logprobs"]
-    _begin(folder, plan)
+    plan, folder = _plan(draft, target, prompts, steps, seed, top_logprobs), parts_folder(path)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
-    if done:  # interrupted after the capture was written and before the parts were removed
-        return _finish(path, parts)
-    for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
-        if not part.exists():
-            rng = np.random.default_rng([plan["seed"], index])
-            passage = capture_passage(draft, target, prompt, plan["steps"], rng)
-            kept = passage if top_logprobs is None else keep_top(passage, top_logprobs)
-            save(kept, part)
-        progress()
-    passages = [read_capture_file(os.path.abspath(part), most=0) for part in parts]
-    for part, rows in zip(parts, passages, strict=True):
-        if _widths(rows) != _widths(passages[0]):
-            raise CaptureError(
-                f"{part}: its rows have other numbers of tokens than the rows of {parts[0].name}; "
-                "delete the wrong file and run the same command again"
-            )
-    with writing_to(path), whole_file(path) as temporary:
-        write(temporary, passages)
-    _remove(folder, parts)
-    return load(path)
+    with locked_folder(folder, partial(_unusable, folder)):
+        done = check_output(path)
+        _begin(folder, plan)
+        if done:  # interrupted after the capture was written and before the parts were removed
+            return _finish(path, parts)
+        for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
+            if not part.exists():
+                rng = np.random.default_rng([seed, index])
+                passage = capture_passage(draft, target, prompt, steps, rng)
+                save(passage if top_logprobs is None else keep_top(passage, top_logprobs), part)
+            progress()
+        passages = [read_capture_file(os.path.abspath(part), most=0) for part in parts]
+        for part, rows in zip(parts, passages, strict=True):
+            if _widths(rows) != _widths(passages[0]):
+                raise CaptureError(
+                    f"{part}: its rows have other numbers of tokens than the rows of "
+                    f"{parts[0].name}; delete the wrong file and run the same command again"
+                )
+        with writing_to(path), whole_file(path) as temporary:
+            write(temporary, passages)
+        _remove(folder, parts)
+        return load(path)
 
 
 def check_output(path: Path) -> bool:

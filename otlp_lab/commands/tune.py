@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,17 @@ def command(
         warn(f"{first}: written to {config} until a setting is timed")
     texts, begun = target_texts(pair, prompts, text, longest, 2, seed)
     written = TunedTexts.of(pair[0], sampling, begun, texts, drafted)
-    result = _predict(names, written, bench, settings, check, report_trial)
+    with progress("tokens per call", 0) as step:
+        found, costs = predict(
+            written.by_temperature,
+            settings,
+            lambda gains: measure_costs(bench, settings, gains, step, report_trial),
+            keep=check,
+            progress=step,
+        )
+    with progress("target-only", None):
+        top = target_only_gain(fastest(found, 1)[0], written)
+    result = TuningResult(names, bench, found, None, costs, top)
     keep(result)
     if check:
         warn(f"predicted best, written to {config}: {result.winner.setting}; timing the best")
@@ -203,25 +213,3 @@ def _bench(
             f"{models.draft!r:.60}; got {how['clock']}"
         )
     return Bench(*loops, sampling, prompts, tokens, ends=target.ends, **how)
-
-
-def _predict(
-    names: tuple[str, str],
-    texts: TunedTexts,
-    bench: Bench,
-    settings: Sequence[LoopSetting],
-    check: int,
-    report_trial: Callable[[LoopSetting, float, float], None],
-) -> TuningResult:
-    """Predict rates from measured costs, and the gain of target-only on the most likely tree."""
-    with progress("tokens per call", 0) as step:
-        found, costs = predict(
-            texts.by_temperature,
-            settings,
-            lambda gains: measure_costs(bench, settings, gains, step, report_trial),
-            keep=check,
-            progress=step,
-        )
-    with progress("target-only", None):
-        top = target_only_gain(fastest(found, 1)[0], texts)
-    return TuningResult(names, bench, found, None, costs, top)
