@@ -19,6 +19,7 @@ from otlp.cli.output import console, note, progress, show, table, write_figure, 
 from otlp.cli.own_verification import audit_own_rules, check_own_rules, load_own_rules
 from otlp.cli.prompts import Models, model_options
 from otlp.cli.result_table import write_records
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -78,9 +79,6 @@ def command(
     paths: tuple[int, ...],
     length: tuple[int, ...],
     temperature: tuple[float, ...],
-    sampling_top_k: int | None,
-    sampling_top_p: float,
-    sampling_min_p: float,
     **decoded: Any,
 ) -> None:
     """Decode prompts with verification algorithms and measure block efficiency and speed-up.
@@ -97,7 +95,7 @@ def command(
     rejected if it is not lossless. The first token of each round is also tested on the models of
     this command. FILE.py is executed.
     """
-    cuts = sampling_top_k, sampling_top_p, sampling_min_p
+    cuts = [decoded.pop(name) for name in SAMPLING]
     samplings = [Sampling(value, *cuts) for value in temperature]
     rules: dict[str, Verification] = {**load_own_rules(algorithms)}
     if calibration is not None:

@@ -124,8 +124,12 @@ def measure_own(
 def _acceptance(mean: float, error: float) -> dict[str, Any]:
     if math.isnan(mean):
         return {"acceptance": None, "acceptance_interval": None}
-    ends = float(max(0.0, mean - error)), float(min(1.0, mean + error))
-    return {"acceptance": float(mean), "acceptance_interval": ends}
+    return {"acceptance": float(mean), "acceptance_interval": interval(mean, error)}
+
+
+def interval(mean: float, error: float) -> tuple[float, float]:
+    """Return the interval of an acceptance with half-width `error`."""
+    return float(max(0.0, mean - error)), float(min(1.0, mean + error))
 
 
 def _audit_and_sample(

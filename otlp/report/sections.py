@@ -66,7 +66,7 @@ class Exhibit:
 
 
 def sections(
-    found: Mapping[str, Result], costs: tuple[float | None, float | None] = (None, None)
+    found: Mapping[str, Result], costs: tuple[float | None, float | None]
 ) -> list[list[Exhibit]]:
     """Build the exhibits of each of `SECTIONS` for one pair.
 
@@ -129,14 +129,8 @@ SUMMARIES: dict[str, Callable[[Result], str]] = {
 """Functions that write the summary of a result, by name; sweeps use `_against_rejection`."""
 
 
-def _draft_call(one: Mapping[str, Any]) -> float:
-    """Return the measured cost of a draft call, in target calls."""
-    share = one["time_shares"]
-    return float(share["draft"] / one["draft_calls"] / (share["target"] / one["target_calls"]))
-
-
 def break_even(
-    found: Mapping[str, Result], costs: tuple[float | None, float | None] = (None, None)
+    found: Mapping[str, Result], costs: tuple[float | None, float | None]
 ) -> list[dict[str, Any]]:
     """Compute the cost of a draft call below which drafting pays, for each choice of drafts.
 
@@ -148,7 +142,9 @@ def break_even(
     """
     draft, node = costs[0], costs[1] or 0.0
     if draft is None and found.get("decoding"):
-        draft = _draft_call(say.fastest(found["decoding"].content))
+        one = say.fastest(found["decoding"].content)
+        share = one["time_shares"]
+        draft = share["draft"] / one["draft_calls"] / (share["target"] / one["target_calls"])
     options: list[tuple[str, Estimate, int, float]] = []
     for point in found["one_place"].content.get("points", ()):
         if point["rule"] == OPTIMUM and point["acceptance"][0] is not None:

@@ -39,7 +39,7 @@ def percent(found: Estimate) -> str:
     return f"{100.0 * found.mean:.1f}%" + (f" ±{half:.1f}" if math.isfinite(half) else "")
 
 
-def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.0) -> str:
+def versus(gap: Estimate, other: str, unit: str = " points") -> str:
     """Format a difference as words, with its interval.
 
     Parameters
@@ -49,12 +49,10 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
     other : str
         Name of the reference.
     unit : str
-        Unit printed after the number.
-    scale : float
-        Factor of the printed number.
+        Unit printed after the number, which is in percent if there is a unit.
     """
+    scale, digits = (100.0, 1) if unit else (1.0, 2)
     mean, low, high = (scale * end for end in (gap.mean, gap.low, gap.high))
-    digits = 1 if scale > 1.0 else 2
     if math.isnan(mean):
         return f"not comparable with {other}"
     if np.nanmax(np.abs([mean, low, high])) < 0.5 * 10.0**-digits:
@@ -200,7 +198,7 @@ def _noise(found: Mapping[str, Result]) -> Iterator[str]:
             texts = found["round"].content["text_count"]
             rival = max(others, key=lambda other: float(other["tokens_per_call"]))
             mean, most = tokens_a_call(one, texts), tokens_a_call(rival, texts)
-            gap = versus(difference(mean, most), f"the best other tree ({most.show(2)})", "", 1.0)
+            gap = versus(difference(mean, most), f"the best other tree ({most.show(2)})", "")
             yield f"A tree with shared noise yields {mean.show(2)} tokens per target call: {gap}."
     for name, when in (("one_place", "at temperature 1"), ("as_served", "as served")):
         rates = Acceptances(found[name].content) if found[name] else None
