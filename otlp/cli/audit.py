@@ -178,8 +178,8 @@ def command(
         "n": n,
         "report": record(report),
     }
-    formatter = one_line_summary if brief else str
-    print_report(report, content, json_path, "" if brief else optimum, formatter=formatter)
+    words = one_line_summary(report) if brief else f"{report}\n{optimum}".rstrip()
+    print_report(report, content, json_path, words)
 
 
 def _check(synthetic: bool, vocab_size: int | None, settings: Mapping[str, Any]) -> None:

@@ -187,7 +187,21 @@ def capture(
         check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
-    plan, folder = _plan(draft, target, prompts, steps, seed, top_logprobs), parts_folder(path)
+    plan = {  # All values that the passages depend on.
+        "format": FORMAT,
+        "target": target.name,
+        "draft": draft.name,
+        "weights or tokenizer of the target": fingerprint(target),
+        "weights or tokenizer of the draft": fingerprint(draft),
+        "dtype": [str(model.model.dtype) for model in (target, draft)],
+        "sampling": str(target.sampling),
+        "steps": steps,
+        "seed": seed,
+        "ends": list(target.ends),
+        "top_logprobs": top_logprobs,
+        "prompts": [prompt.tolist() for prompt in prompts],
+    }
+    folder = parts_folder(path)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     with locked_folder(folder, partial(_unusable, folder)):
         done = check_output(path)
@@ -225,31 +239,6 @@ def _widths(rows: Capture) -> list[tuple[int, int | None]]:
     """Return the vocabulary size and the number of kept tokens of both models."""
     both = rows.target_logits, rows.draft_logits
     return [(logits.shape[1], getattr(logits, "k", None)) for logits in both]
-
-
-def _plan(
-    draft: HuggingFaceModel,
-    target: HuggingFaceModel,
-    prompts: Sequence[IntArray],
-    steps: int,
-    seed: int,
-    top_logprobs: int | None,
-) -> dict[str, Any]:
-    """Return all values that the passages depend on."""
-    return {
-        "format": FORMAT,
-        "target": target.name,
-        "draft": draft.name,
-        "weights or tokenizer of the target": fingerprint(target),
-        "weights or tokenizer of the draft": fingerprint(draft),
-        "dtype": [str(model.model.dtype) for model in (target, draft)],
-        "sampling": str(target.sampling),
-        "steps": steps,
-        "seed": seed,
-        "ends": list(target.ends),
-        "top_logprobs": top_logprobs,
-        "prompts": [prompt.tolist() for prompt in prompts],
-    }
 
 
 def _finish(path: str | os.PathLike[str], parts: Sequence[Path]) -> Capture:
