@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,12 @@ def command(
             else:
                 sources = [CaptureFile(path, logits, pad_vocabulary) for path in files or (None,)]
             captures = [source.open() for source in sources]
-            _check_vocabularies(captures)
+            sizes = [capture.model_vocab_size for capture in captures]
+            if len(set(sizes)) > 1:
+                raise InvalidInputError(
+                    "captures must have the same vocabulary size, got V = {:,} and V = {:,}: write "
+                    "one report for each".format(*sizes)
+                )
             for source, capture in zip(sources, captures, strict=True):
                 parts = parts_of(source, words, _text_temperature(capture), settings)
                 stamp = stamp_of(source.path, *stamps)
@@ -162,13 +166,6 @@ def _captured(
     run_quietly(words)
     write_json(record, [stamp, words, stamp_of(path)])
     return CaptureFile(str(path))
-
-
-def _check_vocabularies(captures: Sequence[Capture]) -> None:
-    sizes = [capture.model_vocab_size for capture in captures]
-    if len(set(sizes)) > 1:
-        message = "captures must have the same vocabulary size, got V = {:,} and V = {:,}"
-        raise InvalidInputError(message.format(*sizes) + ": write one report for each")
 
 
 def _text_temperature(capture: Capture) -> float:
