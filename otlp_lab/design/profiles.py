@@ -110,11 +110,13 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
             for (state, known), mass in level.items():
                 if state is None or known.score is None:
                     continue
-                for slot in slots_below(
-                    rule, state, known, p, q, [token], lambda _, below: below is None
-                ):
+                for slot in slots_below(rule, state, known, p, q, [token], _ends):
                     deeper[slot.state, slot.known] += mass * slot.share / float(p[token])
             yield sum(mass * known.weight for (_, known), mass in deeper.items())
             level = deeper
 
     return profile(text, length, along)
+
+
+def _ends(token: int, below: Any) -> bool:
+    return below is None
