@@ -21,6 +21,7 @@ from otlp.data.captures import Capture
 from otlp.data.locked_folder import locked_folder
 from otlp.data.sampling_cuts import SAMPLING
 from otlp.data.whole_file import place_of
+from otlp.decode.models.fingerprint import files_fingerprint
 from otlp.errors import InvalidInputError
 from otlp.report.page import write_page
 from otlp.report.results import Result
@@ -92,19 +93,17 @@ def command(
     pairs = []
     try:
         with locked_folder(folder, partial(_unusable, folder)):
-            stamps = _fingerprints(models) if words else ()
+            stamps: tuple[str | None, ...] = ()
+            sources = [CaptureFile(path, logits, pad_vocabulary) for path in files or (None,)]
             if words:
+                stamps = (*map(files_fingerprint, (models.target, models.draft)), models.prompts)
                 taken = words_of({"tokens": tokens, "top_logprobs": top_logprobs})
                 sources = [_captured(output, (*words, *taken), stamps, folder)]
-            else:
-                sources = [CaptureFile(path, logits, pad_vocabulary) for path in files or (None,)]
             captures = [source.open() for source in sources]
             sizes = [capture.model_vocab_size for capture in captures]
             if len(set(sizes)) > 1:
-                raise InvalidInputError(
-                    "captures must have the same vocabulary size, got V = {:,} and V = {:,}: write "
-                    "one report for each".format(*sizes)
-                )
+                message = "captures must have the same vocabulary size, got V = {:,} and V = {:,}"
+                raise InvalidInputError(message.format(*sizes) + ": write one report for each")
             for source, capture in zip(sources, captures, strict=True):
                 parts = parts_of(source, words, _text_temperature(capture), settings)
                 stamp = stamp_of(source.path, *stamps)
@@ -143,28 +142,20 @@ def _unusable(folder: Path, error: OSError) -> CommandError:
     return CommandError(f"cannot write to {folder}: {error.strerror or error}")
 
 
-def _fingerprints(models: Models) -> tuple[str | None, ...]:
-    """Return fingerprints of the models, and the prompts, for `stamp_of`."""
-    from otlp.decode.models.fingerprint import files_fingerprint
-
-    return files_fingerprint(models.target), files_fingerprint(models.draft), models.prompts
-
-
 def _captured(
     output: Path, chosen: tuple[str, ...], stamps: tuple[str | None, ...], folder: Path
 ) -> CaptureFile:
     """Capture the models into a file next to the page, unless an earlier run did."""
     path = output.with_suffix(".safetensors")
     words = ["capture", file_word(str(path)), *chosen]
-    stamp = stamp_of(*stamps)
     record = folder / "capture.json"  # Inputs of the capture and stamp of its file.
-    if record.exists() and json.loads(record.read_text()) == [stamp, words, stamp_of(path)]:
-        return CaptureFile(str(path))
-    if path.exists():
-        fail(f"{path} exists already: give it as FILE, or delete it")
-    warn(Part(tuple(words), {}).command)
-    run_quietly(words)
-    write_json(record, [stamp, words, stamp_of(path)])
+    inputs = [stamp_of(*stamps), words]
+    if not record.exists() or json.loads(record.read_text()) != [*inputs, stamp_of(path)]:
+        if path.exists():
+            fail(f"{path} exists already: give it as FILE, or delete it")
+        warn(Part(tuple(words), {}).command)
+        run_quietly(words)
+        write_json(record, [*inputs, stamp_of(path)])
     return CaptureFile(str(path))
 
 

@@ -117,10 +117,8 @@ def _drafts(found: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _of_four(rates: Acceptances, rule: str) -> str:
-    rate = percent(rates.mean(rule, DRAFTS))
-    return f"accepts one of four {rate} of the time: " + versus(
-        rates.minus_optimum(rule, DRAFTS), "the best rule for independent drafts"
-    )
+    gap = versus(rates.minus_optimum(rule, DRAFTS), "the best rule for independent drafts")
+    return f"accepts one of four {percent(rates.mean(rule, DRAFTS))} of the time: {gap}"
 
 
 def served_as(content: Mapping[str, Any]) -> str:
