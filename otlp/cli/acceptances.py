@@ -60,15 +60,10 @@ def print_points(
 
 
 def note_points(points: Sequence[SweepPoint], time_limit: float) -> None:
-    """Print why rules are missing, and explain stars and intervals."""
+    """Print why rules are missing, and explain stars and intervals; warn of wide intervals."""
     _note_missing(points)
     if any(point.partial for point in points):
         note("*: mean over fewer rows than the optimum.")
-    _note_sampled(points, time_limit)
-
-
-def _note_sampled(points: Sequence[SweepPoint], time_limit: float) -> None:
-    """Explain the interval of a sampled acceptance, and warn if the interval is too wide."""
     sampled = [point for point in points if point.sampling_error]
     if sampled:
         note("±: half of the 95% sampling interval on these rows; values without ± are exact.")

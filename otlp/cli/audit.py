@@ -178,8 +178,8 @@ def command(
         "n": n,
         "report": record(report),
     }
-    formatter = one_line_summary if brief else str
-    print_report(report, content, json_path, "" if brief else optimum, formatter=formatter)
+    words = one_line_summary(report) if brief else f"{report}\n{optimum}".rstrip()
+    print_report(report, content, json_path, words)
 
 
 def _check(synthetic: bool, vocab_size: int | None, settings: Mapping[str, Any]) -> None:
@@ -201,12 +201,10 @@ def _audited_name(rule: str | None, program: str | None, uniforms: int, length: 
         raise click.UsageError("give either RULE or --command")
     if program is None and uniforms:
         raise click.UsageError("--uniforms needs --command: a function draws with its rng")
-    if length is not None:
-        with_paths = {"scheme", "drafts", "capture", "row", "temperature", "draft_temperature"}
-        options.refuse_given(
-            with_paths | {"top_k", "top_p", "whole_draft", *SAMPLING},
-            "--length uses synthetic models",
-        )
+    unused = {"scheme", "drafts", "path", "row", "temperature", "draft_temperature"}
+    unused |= {"top_k", "top_p", "whole_draft", *SAMPLING}
+    if length is not None and (found := options.given(unused)):
+        raise click.UsageError(f"--length uses synthetic models: leave out {', '.join(found)}")
     return str(rule or program)
 
 

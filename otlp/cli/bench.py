@@ -15,7 +15,7 @@ from otlp.cli import options
 from otlp.cli.acceptances import measure_all
 from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.child import child_process
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_figure, write_result
 from otlp.cli.result_table import write_records
 from otlp.cli.rows import ChosenRows
 from otlp.parallel.rows import CaptureRows
@@ -115,8 +115,7 @@ def command(
     write_result(json_path, "bench", found)
     if table_path:
         write_records(table_path, [_fields(cell) for cell in cells])
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_times(path, cells))
+    write_figure(figure_path, draw_times, cells)
     console.print("Milliseconds per token with certificate, and acceptance")
     console.print(f"{chosen.title}\n")
     show(_times(cells, list(timed)))

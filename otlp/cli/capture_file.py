@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
 
-from otlp.cli.options import Decorator, several
+from otlp.cli.options import as_one, several
 from otlp.data.captures import Capture, builtin, load
 from otlp.data.pairs import READERS, read_pairs
 
@@ -86,26 +83,17 @@ pair_file_options = several(
 """Options for files with pairs of p and q."""
 
 
-def _with_pairs(file: Decorator) -> Decorator:
-    """Add the parameter `capture` and the options for files of pairs, passed as a CaptureFile."""
+_as_capture = several(pair_file_options, as_one("capture", CaptureFile))
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def with_file(
-            *, capture: str | None, logits: bool, pad_vocabulary: bool, **others: Any
-        ) -> Any:
-            return command(capture=CaptureFile(capture, logits, pad_vocabulary), **others)
-
-        return several(file, pair_file_options)(with_file)
-
-    return decorate
-
-
-capture_argument = _with_pairs(
-    click.argument("capture", required=False, type=click.Path(), metavar="[FILE]")
+capture_argument = several(
+    click.argument("path", required=False, type=click.Path(), metavar="[FILE]"), _as_capture
 )
-capture_option = _with_pairs(
+capture_option = several(
     click.option(
-        "--capture", type=click.Path(), help="Capture, or .npz, .npy or .csv file with p and q."
-    )
+        "--capture",
+        "path",
+        type=click.Path(),
+        help="Capture, or .npz, .npy or .csv file with p and q.",
+    ),
+    _as_capture,
 )

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.options import ListOf
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_figure, write_result
 from otlp.cli.prompt_files import passages
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.model import Sampling
@@ -90,7 +90,7 @@ def command(
     if temperature == 0.0 and "sequence-chow" in cascades:
         raise click.UsageError("sequence-chow needs a temperature above 0, got 0: leave it out")
     texts = None
-    if models.prompt_file is None:
+    if models.prompts is None:
         texts = [whole for _, whole in passages()][: models.limit]
     pair, encoded = models.load(Sampling(temperature), texts)
     with progress("reading texts", len(encoded)) as step:
@@ -120,8 +120,7 @@ def command(
         "summary": [asdict(row) for row in second],
     }
     write_result(json_path, "cascade", content)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_cascades(path, points, title))
+    write_figure(figure_path, draw_cascades, points, title)
     console.print(f"{title}\n")
     show(_table(points))
     console.print()

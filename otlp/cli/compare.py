@@ -12,7 +12,7 @@ import numpy as np
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all, note_points, print_points, split_rules
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_figure, write_result
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.data.sampling_cuts import SAMPLING
@@ -128,8 +128,7 @@ def command(
     write_result(json_path, "compare", content)
     if table_path:
         write_table(table_path, points)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
+    write_figure(figure_path, draw_sweep, points, "n", chosen.title)
     console.print(f"Mean acceptance: {chosen.title}")
     print_points(points, "n", _cell)
     _print_drafts(results)

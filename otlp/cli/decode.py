@@ -8,16 +8,18 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import click
 from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.options import ListOf
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_figure, write_result
 from otlp.cli.own_verification import audit_own_rules, check_own_rules, load_own_rules
 from otlp.cli.prompts import Models, model_options
 from otlp.cli.result_table import write_records
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -36,7 +38,7 @@ decoded_options = options.several(
     options.json_option("Write every run to a file."),
     options.figure_option("Plot the block efficiency."),
 )
-"""Options of commands that decode and measure, besides models and settings."""
+"""Options of commands that decode and measure, passed on to `decode`."""
 
 
 @options.grouped_command(
@@ -77,14 +79,7 @@ def command(
     paths: tuple[int, ...],
     length: tuple[int, ...],
     temperature: tuple[float, ...],
-    sampling_top_k: int | None,
-    sampling_top_p: float,
-    sampling_min_p: float,
-    tokens: int,
-    seed: tuple[int, ...],
-    json_path: Path | None,
-    figure_path: Path | None,
-    table_path: Path | None,
+    **decoded: Any,
 ) -> None:
     """Decode prompts with verification algorithms and measure block efficiency and speed-up.
 
@@ -100,7 +95,7 @@ def command(
     rejected if it is not lossless. The first token of each round is also tested on the models of
     this command. FILE.py is executed.
     """
-    cuts = sampling_top_k, sampling_top_p, sampling_min_p
+    cuts = [decoded.pop(name) for name in SAMPLING]
     samplings = [Sampling(value, *cuts) for value in temperature]
     rules: dict[str, Verification] = {**load_own_rules(algorithms)}
     if calibration is not None:
@@ -110,18 +105,7 @@ def command(
     settings, reasons = find_settings(algorithms, paths, length, rules=rules)
     audit_own_rules(settings)
     pair, prompts = models.load(samplings[0])
-    decode(
-        pair,
-        prompts,
-        samplings,
-        settings,
-        seed,
-        models=models,
-        tokens=tokens,
-        json_path=json_path,
-        figure_path=figure_path,
-        table_path=table_path,
-    )
+    decode(pair, prompts, samplings, settings, models=models, **decoded)
     for reason in reasons:
         note(f"skipped: {reason}")
 
@@ -131,10 +115,10 @@ def decode(
     prompts: Sequence[IntArray],
     samplings: Sequence[Sampling],
     settings: Sequence[Setting],
-    seeds: Sequence[int],
     *,
     models: Models,
     tokens: int,
+    seed: Sequence[int],
     json_path: Path | None,
     figure_path: Path | None,
     table_path: Path | None = None,
@@ -144,7 +128,7 @@ def decode(
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
         pair[0].sampling, pair[1].sampling = sampling.at(draft_temperature), sampling
-        found += _measure(pair, prompts, settings, tokens, seeds)
+        found += _measure(pair, prompts, settings, tokens, seed)
     check_own_rules(settings)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {
@@ -162,9 +146,8 @@ def decode(
         names = short_names(one.setting.algorithm for one, _ in found)
         lines = [_fields(names[one.setting.algorithm], one, baseline) for one, baseline in found]
         write_records(table_path, lines)
-    if figure_path:
-        measured = [one for one, _ in found]
-        write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
+    measured = [one for one, _ in found]
+    write_figure(figure_path, draw_block_efficiency, measured, title)
     console.print(f"{title}\n")
     show(_table(found))
     note(

@@ -32,7 +32,6 @@ Examples:
 @capture_argument
 @click.option(
     "--to",
-    "path",
     type=OutputFile(lambda: (".mps", ".npz")),
     required=True,
     help="File to write: .mps (free format, for any LP solver) or .npz (arrays for SciPy).",
@@ -58,7 +57,7 @@ Examples:
 @options.json_option("Write the sizes and the optimum to a file.")
 def command(
     capture: CaptureFile,
-    path: Path,
+    to: Path,
     row: int,
     n: int,
     form: str,
@@ -77,7 +76,7 @@ def command(
     inputs = {"row": row, "n": n, "scheme": scheme, **cut}
     settings = {"capture": single.source["capture"], **inputs}
     comment = [f"{name} = {value}" for name, value in settings.items() if value is not None]
-    write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(comment)))
+    write_whole(to, lambda temporary: _write(lp, temporary, ", ".join(comment)))
     content = {
         "form": form,
         "variables": f"{len(lp.variables):,}",
@@ -85,7 +84,7 @@ def command(
         "minimum": f"{-lp.optimum:.12f}, minus the optimal acceptance",
     }
     sizes = {
-        "path": str(path),
+        "path": str(to),
         "form": form,
         "variables": len(lp.variables),
         "upper_bounds": len(lp.rows_ub),
@@ -93,7 +92,7 @@ def command(
         "optimum": lp.optimum,
     }
     write_result(json_path, "export", {**single.source, **inputs, **sizes})
-    facts(str(path), content)
+    facts(str(to), content)
 
 
 def _write(lp: LPArrays, path: Path, note: str) -> None:

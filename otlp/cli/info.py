@@ -12,9 +12,10 @@ from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, facts, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, facts, progress, show, table, write_figure, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.data.spread_rows import spread_rows
+from otlp.distribution import FloatArray
 from otlp.studies.figures import draw_overlap
 from otlp.studies.overlap import OverlapGroup, Place, measure_overlaps
 
@@ -44,9 +45,8 @@ def command(
     described = ChosenRows(capture.path, data, spread_rows(len(data), rows) if len(data) else [])
     with progress("reading rows", len(described.numbers)) as step:
         found = measure_overlaps(data, described.numbers, step)
-    target, draft = found.target_entropy.tolist(), found.draft_entropy.tolist()
-    overlap = found.overlap.tolist()
-    groups = list(found.groups()) if overlap else []
+    target, draft = found.target_entropy, found.draft_entropy
+    groups = list(found.groups()) if found.rows.size else []
     lowest, highest = found.places()
     left_open = described.truncations() if data.kept is not None else []
     content: dict[str, Any] = {
@@ -62,15 +62,14 @@ def command(
         "row_choice": described.choice,
         "target_entropy_nats": _quantiles(target),
         "draft_entropy_nats": _quantiles(draft),
-        "acceptance_of_one_draft": _quantiles(overlap),
+        "acceptance_of_one_draft": _quantiles(found.overlap),
         "left_open": _quantiles(left_open),
         "overlap": [group.record() for group in groups],
         "lowest_overlap": [asdict(place) for place in lowest],
         "highest_overlap": [asdict(place) for place in highest],
     }
     write_result(json_path, "info", content)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_overlap(path, groups, described.title))
+    write_figure(figure_path, draw_overlap, groups, described.title)
     printed = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
         "target": data.target_model,
@@ -81,7 +80,7 @@ def command(
         "vocabulary": f"{content['vocab_size']:,}",
         "stored as": data.dtype if data.kept is None else f"the {data.kept} most likely tokens",
         "entropy": f"target {_words(target)} nats, draft {_words(draft)} nats",
-        "acceptance, n = 1": _words(overlap),
+        "acceptance, n = 1": _words(found.overlap),
         "truncation error": _words(left_open) if data.kept is not None else "",
         "note": data.note,
     }
@@ -125,11 +124,11 @@ def _table(groups: Sequence[OverlapGroup]) -> Table:
     return made
 
 
-def _quantiles(values: list[float]) -> list[float] | None:
+def _quantiles(values: Sequence[float] | FloatArray) -> list[float] | None:
     """Return the median and the 10% and 90% quantiles."""
-    return np.quantile(values, [0.5, 0.1, 0.9]).tolist() if values else None
+    return np.quantile(values, [0.5, 0.1, 0.9]).tolist() if len(values) else None
 
 
-def _words(values: list[float]) -> str:
+def _words(values: Sequence[float] | FloatArray) -> str:
     found = _quantiles(values)
     return "-" if found is None else "{:.3f} [{:.3f}, {:.3f}]".format(*found)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import click
 from rich.text import Text
 
-from otlp.auditing import AuditReport
+from otlp.auditing import AuditReport, Verdict
 from otlp.cli import options
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.exit_status import CheckFailed
@@ -48,14 +48,6 @@ judging_options = options.several(
 )
 
 
-class Named(Protocol):
-    """A verdict."""
-
-    @property
-    def name(self) -> str:
-        """Name printed on the first line."""
-
-
 class Report(Protocol):
     """A report with a verdict; its string is printed."""
 
@@ -64,7 +56,7 @@ class Report(Protocol):
         """Whether no error was found."""
 
     @property
-    def verdict(self) -> Named:
+    def verdict(self) -> Verdict:
         """The verdict."""
 
 
@@ -106,9 +98,8 @@ def print_report(
     report: Report,
     content: Mapping[str, Any],
     json_path: Path | None,
-    more: str = "",
+    words: str = "",
     checked: Sequence[Report] = (),
-    formatter: Callable[[Any], str] = str,
 ) -> None:
     """Print and write a report.
 
@@ -120,12 +111,10 @@ def print_report(
         Fields of the JSON, including "report".
     json_path : Path or None
         File to write, if any.
-    more : str
-        Further lines to print.
+    words : str
+        Text of the main report, by default ``str(report)``.
     checked : sequence of Report
         Further reports. The first line shows the first verdict that did not pass.
-    formatter : callable
-        Formats the main report.
 
     Raises
     ------
@@ -136,14 +125,12 @@ def print_report(
     write_result(
         json_path, "audit", {**content, "verdict": worst.verdict.name, "passed": worst.passed}
     )
-    words = formatter(report)
+    words = words or str(report)
     if worst is not report:
         words = f"{worst.verdict.name}: {str(worst).splitlines()[0]} The verifier:\n{words}"
     text = Text(words)
     text.stylize("bold green" if worst.passed else "bold red", 0, len(worst.verdict.name))
     console.print(text)
-    if more:
-        console.print(more)
     for each in checked:
         console.print(str(each), style=None if each.passed else "bold red")
     if not worst.passed:

@@ -10,7 +10,7 @@ import numpy as np
 
 from otlp._solve import optimal_acceptance
 from otlp.cli.output import console, note, show, table
-from otlp.cli.own_rules import Measured, synthetic_problem
+from otlp.cli.own_rules import Measured, interval, synthetic_problem
 from otlp.parallel.rows import CaptureRows
 from otlp.studies.lossy_rules import LOSSY_RULES, kl_divergence, measure_loss
 from otlp.studies.points import LOSSY
@@ -97,10 +97,7 @@ def _bounded(
     return {
         "total_variation_interval": (low, high),
         "acceptance": float(accepted),
-        "acceptance_interval": (
-            max(0.0, float(accepted - error)),
-            min(1.0, float(accepted + error)),
-        ),
+        "acceptance_interval": interval(accepted, error),
         "bound": best + high,
         "lossless": best,
     }

@@ -7,7 +7,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from functools import reduce
+from dataclasses import fields
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +147,6 @@ class Number(click.FloatRange):
         return number
 
 
-class Positive(Number):
-    """A positive number."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0.0, min_open=True)
-
-
 class ByteCount(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A number of bytes, such as 5GB, 500MB or 2GiB; at least 1 byte."""
 
@@ -205,17 +199,15 @@ class OutputFile(click.Path):
         return path
 
 
-def refuse_given(names: Collection[str], why: str) -> None:
-    """Raise UsageError if any of the named options was given; the message begins with `why`."""
+def given(names: Collection[str]) -> list[str]:
+    """Return the flags of those of the named options that were given."""
     context = click.get_current_context()
-    found = [
+    return [
         option.opts[0]
         for option in context.command.params
         if option.name in names
         and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
     ]
-    if found:
-        raise click.UsageError(f"{why}: leave out {', '.join(found)}")
 
 
 def json_option(help: str) -> Decorator:
@@ -287,6 +279,21 @@ def several(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def as_one(name: str, kind: type[Any]) -> Decorator:
+    """Pass the options that are the fields of a dataclass as one argument `name`."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def decorated(**options: Any) -> Any:
+            chosen = {field.name: options.pop(field.name) for field in fields(kind)}
+            return command(**{name: kind(**chosen)}, **options)
+
+        return decorated
+
+    return decorate
+
+
+POSITIVE = Number(0.0, min_open=True)
 _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
 
@@ -330,10 +337,10 @@ own_rules_option = _option(
 solvers_option = _option("--solvers", _NAMES, "Solvers, comma-separated.", unset="all")
 
 time_limit_option = _option(
-    "--time-limit", Positive(), "Time limit of a solve or an audit, in seconds."
+    "--time-limit", POSITIVE, "Time limit of a solve or an audit, in seconds."
 )
 tolerance_option = _option(
-    "--tolerance", Positive(), "Maximum difference between probabilities treated as equal."
+    "--tolerance", POSITIVE, "Maximum difference between probabilities treated as equal."
 )
 paths_option = _option("--paths", _COUNT, "Number of drafted paths per round.")
 length_option = _option("--length", _COUNT, "Maximum number of tokens per drafted path.")

@@ -229,6 +229,12 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
         fail(f"cannot write {path}: {error.strerror or error}")
 
 
+def write_figure(path: Path | None, draw: Callable[..., object], *content: Any) -> None:
+    """Write a figure atomically with ``draw(file, *content)``; skip if `path` is None."""
+    if path is not None:
+        write_whole(path, lambda temporary: draw(temporary, *content))
+
+
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON atomically; numbers that are not finite become null."""
     text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"

@@ -124,8 +124,12 @@ def measure_own(
 def _acceptance(mean: float, error: float) -> dict[str, Any]:
     if math.isnan(mean):
         return {"acceptance": None, "acceptance_interval": None}
-    ends = float(max(0.0, mean - error)), float(min(1.0, mean + error))
-    return {"acceptance": float(mean), "acceptance_interval": ends}
+    return {"acceptance": float(mean), "acceptance_interval": interval(mean, error)}
+
+
+def interval(mean: float, error: float) -> tuple[float, float]:
+    """Return the interval of an acceptance with half-width `error`."""
+    return float(max(0.0, mean - error)), float(min(1.0, mean + error))
 
 
 def _audit_and_sample(
@@ -138,14 +142,8 @@ def _audit_and_sample(
     report = audit(function, small.target, small.drafts)
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
-        p, q = capture.distributions(
-            0,
-            setting.temperature,
-            grid.draft_temperature,
-            setting.top_k,
-            grid.top_p,
-            **grid.sampling,
-        )
+        cuts = {"top_k": setting.top_k, **grid.cuts}
+        p, q = capture.distributions(0, setting.temperature, **cuts)
         problems.append(Problem(p, make_scheme(setting.scheme, q, setting.n)))
     return report, sample_acceptance(function, problems, PRECISION, grid.time_limit, rng)
 

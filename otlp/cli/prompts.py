@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from otlp.cli.options import Command, Decorator, limit_option, several
+from otlp.cli.options import Decorator, as_one, limit_option, several
 from otlp.cli.output import progress
 from otlp.cli.prompt_files import Prompt, read_prompts
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -26,31 +25,17 @@ class Models:
 
     target: str
     draft: str
-    prompt_file: str | None
+    prompts: str | None
     device: str
     dtype: str
     limit: int | None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The options as command-line words, without device and dtype "auto" and without None."""
-        given = {
-            "--target": self.target,
-            "--draft": self.draft,
-            "--prompts": self.prompt_file,
-            "--device": None if self.device == "auto" else self.device,
-            "--dtype": None if self.dtype == "auto" else self.dtype,
-            "--limit": self.limit,
-        }
-        pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
-        return tuple(word for pair in pairs for word in pair)
 
     def record(self) -> dict[str, Any]:
         """Return the options for `write_result`."""
         return {
             "target": self.target,
             "draft": self.draft,
-            "prompts": self.prompt_file or "built-in",
+            "prompts": self.prompts or "built-in",
             "prompt_limit": self.limit,
             "device": self.device,
             "dtype": self.dtype,
@@ -60,7 +45,7 @@ class Models:
         self, sampling: Sampling, texts: Sequence[Prompt] | None = None
     ) -> tuple[tuple[Model, HuggingFaceModel], list[IntArray]]:
         """Load draft and target and encode `texts`; None: the prompts, which are read first."""
-        texts = read_prompts(self.prompt_file, self.limit) if texts is None else texts
+        texts = read_prompts(self.prompts, self.limit) if texts is None else texts
         with progress("loading models", None):
             pair = open_pair(self.draft, self.target, self.device, self.dtype, sampling)
         return pair, encode_prompts(pair[1], texts)
@@ -68,7 +53,6 @@ class Models:
 
 prompts_option = click.option(
     "--prompts",
-    "prompt_file",
     type=click.Path(),
     help="Text file with one prompt per line; .json file with a list of strings; .jsonl or .ndjson "
     'file in which each line is a string, or an object with "prompt" or "messages" (a chat); '
@@ -94,19 +78,8 @@ def prompt_options(limit: int | None) -> Decorator:
             help="float32, bfloat16, float16, or auto (CPU: float32; other devices: as stored).",
         ),
         limit_option(limit),
-        _as_models,
+        as_one("models", Models),
     )
-
-
-def _as_models(command: Command) -> Command:
-    """Pass the fields of `Models` as one argument `models`."""
-
-    @wraps(command)
-    def decorated(**options: Any) -> None:
-        chosen = {field.name: options.pop(field.name) for field in fields(Models)}
-        command(models=Models(**chosen), **options)
-
-    return decorated
 
 
 def model_options(limit: int | None) -> Decorator:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, file_word, pair_file_options
 from otlp.cli.options import OutputFile
-from otlp.cli.output import console, fail, warn, write_json, write_result, write_whole
+from otlp.cli.output import CommandError, console, fail, warn, write_json, write_result, write_whole
 from otlp.cli.prompts import Models, model_options
 from otlp.cli.report_parts import Part, clear, parts_of, run_parts, run_quietly, stamp_of, words_of
 from otlp.cli.rows import ChosenRows
 from otlp.data.captures import Capture
+from otlp.data.locked_folder import locked_folder
 from otlp.data.sampling_cuts import SAMPLING
-from otlp.data.whole_file import locked, place_of
+from otlp.data.whole_file import place_of
+from otlp.decode.models.fingerprint import files_fingerprint
 from otlp.errors import InvalidInputError
 from otlp.report.page import write_page
 from otlp.report.results import Result
@@ -32,7 +31,7 @@ from otlp.studies.canvas import file_types
 from otlp.studies.capturing import DECODED
 from otlp.studies.sweep import Grid
 
-OF_MODELS = ("target", "draft", "prompt_file", "device", "dtype", "limit", "tokens", "top_logprobs")
+OF_MODELS = ("target", "draft", "prompts", "device", "dtype", "limit", "tokens", "top_logprobs")
 
 SINGLE_PLACES = "the built-in capture has no consecutive positions: give --target and --draft"
 
@@ -82,12 +81,8 @@ def command(
     """
     if len(files) > 2:
         raise click.UsageError(f"FILE must be given at most twice, got {len(files)} files")
-    context = click.get_current_context()
-    given = [
-        name for name in OF_MODELS
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]  # fmt: skip
-    if given and (files or logits or pad_vocabulary):
+    words = words_of(vars(models)) if options.given(OF_MODELS) else ()
+    if words and (files or logits or pad_vocabulary):
         raise click.UsageError("FILE excludes the options for models, prompts and texts")
     file_types()  # Raises without matplotlib.
     # Raises for a value out of range.
@@ -95,21 +90,28 @@ def command(
     if json_path and place_of(json_path) == place_of(output):
         raise click.UsageError("--json and --output must be different files")
     folder, costs = Path(f"{output}.parts"), (settings["draft_cost"], settings["node_cost"])
-    with _locked_folder(folder):
-        if given:
-            taken = words_of({"tokens": tokens, "top_logprobs": top_logprobs})
-            sources = [_captured(output, models, taken, folder)]
-        else:
+    pairs = []
+    try:
+        with locked_folder(folder, partial(_unusable, folder)):
+            stamps: tuple[str | None, ...] = ()
             sources = [CaptureFile(path, logits, pad_vocabulary) for path in files or (None,)]
-        captures = [source.open() for source in sources]
-        _check_vocabularies(captures)
-        pairs = []
-        for source, capture in zip(sources, captures, strict=True):
-            temperature = _text_temperature(capture)
-            parts = parts_of(source, models if given else None, temperature, settings)
-            stamp = stamp_of(source.path, *_model_stamps(models, given))
-            pairs.append(run_parts(parts, folder, stamp))
-            pairs[-1].setdefault("round", Result("", reason=SINGLE_PLACES))
+            if words:
+                stamps = (*map(files_fingerprint, (models.target, models.draft)), models.prompts)
+                taken = words_of({"tokens": tokens, "top_logprobs": top_logprobs})
+                sources = [_captured(output, (*words, *taken), stamps, folder)]
+            captures = [source.open() for source in sources]
+            sizes = [capture.model_vocab_size for capture in captures]
+            if len(set(sizes)) > 1:
+                message = "captures must have the same vocabulary size, got V = {:,} and V = {:,}"
+                raise InvalidInputError(message.format(*sizes) + ": write one report for each")
+            for source, capture in zip(sources, captures, strict=True):
+                parts = parts_of(source, words, _text_temperature(capture), settings)
+                stamp = stamp_of(source.path, *stamps)
+                pairs.append(run_parts(parts, folder, stamp))
+                pairs[-1].setdefault("round", Result("", reason=SINGLE_PLACES))
+    except KeyboardInterrupt:
+        warn(f"finished parts are in {folder}: run the same command to resume")
+        raise
     names = [f"{capture.target_model} / {capture.draft_model}" for capture in captures]
     if len(set(names)) < len(names):  # two files of one pair
         names = [f"{name} ({source.name})" for name, source in zip(names, sources, strict=True)]
@@ -133,59 +135,28 @@ def command(
     console.print("\n".join([*contrast, f"{output}: full report, with figures and tables"]))
 
 
-@contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    """Create and lock the folder of the parts; remove the folder at the end if it is empty."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        opened = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        fail(f"cannot write to {folder}: {error.strerror or error}")
-    try:
-        if not locked(opened):
-            fail(f"another report is writing to {folder}: wait for it, or give another --output")
-        yield
-    except KeyboardInterrupt:
-        warn(f"finished parts are in {folder}: run the same command to resume")
-        raise
-    finally:
-        os.close(opened)
-        with suppress(OSError):  # The folder is not empty.
-            folder.rmdir()
+def _unusable(folder: Path, error: OSError) -> CommandError:
+    if isinstance(error, BlockingIOError):
+        message = f"another report is writing to {folder}: wait for it, or give another --output"
+        return CommandError(message)
+    return CommandError(f"cannot write to {folder}: {error.strerror or error}")
 
 
-def _model_stamps(models: Models, given: Sequence[str]) -> tuple[str, ...]:
-    """Return fingerprints of models and prompts; empty if no option was given."""
-    if not given:
-        return ()
-    from otlp.decode.models.fingerprint import files_fingerprint
-
-    prompts = models.prompt_file or ""
-    read = (files_fingerprint(models.target), files_fingerprint(models.draft))
-    return (*read, stamp_of(prompts) if Path(prompts).is_file() else prompts)
-
-
-def _captured(output: Path, models: Models, texts: tuple[str, ...], folder: Path) -> CaptureFile:
+def _captured(
+    output: Path, chosen: tuple[str, ...], stamps: tuple[str | None, ...], folder: Path
+) -> CaptureFile:
     """Capture the models into a file next to the page, unless an earlier run did."""
     path = output.with_suffix(".safetensors")
-    words = ["capture", file_word(str(path)), *models.words, *texts]
-    stamp = stamp_of(*_model_stamps(models, OF_MODELS))
+    words = ["capture", file_word(str(path)), *chosen]
     record = folder / "capture.json"  # Inputs of the capture and stamp of its file.
-    if record.exists() and json.loads(record.read_text()) == [stamp, words, stamp_of(path)]:
-        return CaptureFile(str(path))
-    if path.exists():
-        fail(f"{path} exists already: give it as FILE, or delete it")
-    warn(Part(tuple(words)).command)
-    run_quietly(words)
-    write_json(record, [stamp, words, stamp_of(path)])
+    inputs = [stamp_of(*stamps), words]
+    if not record.exists() or json.loads(record.read_text()) != [*inputs, stamp_of(path)]:
+        if path.exists():
+            fail(f"{path} exists already: give it as FILE, or delete it")
+        warn(Part(tuple(words), {}).command)
+        run_quietly(words)
+        write_json(record, [*inputs, stamp_of(path)])
     return CaptureFile(str(path))
-
-
-def _check_vocabularies(captures: Sequence[Capture]) -> None:
-    sizes = [capture.model_vocab_size for capture in captures]
-    if len(set(sizes)) > 1:
-        message = "captures must have the same vocabulary size, got V = {:,} and V = {:,}"
-        raise InvalidInputError(message.format(*sizes) + ": write one report for each")
 
 
 def _text_temperature(capture: Capture) -> float:

@@ -8,19 +8,17 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from hashlib import file_digest, sha256
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
 
 from otlp.cli.capture_file import CaptureFile
 from otlp.cli.output import collected, warn, write_json
-from otlp.cli.prompts import Models
 from otlp.data.sampling_cuts import SAMPLING
 from otlp.errors import JournalError, OutputError
 from otlp.report.results import Result
@@ -37,8 +35,9 @@ RULES = f"recursive-rejection,k-seq,{COUPLED},{LIKELIEST}"
 TIMED = "martingale,k-seq,recursive-rejection"
 
 
-NOT_CUT = {"sampling_top_k": 0, "sampling_top_p": 1.0, "sampling_min_p": 0.0}
-"""Values of options that do not truncate."""
+AUTO = {"device": "auto", "dtype": "auto"}
+UNSET = {"sampling_top_k": 0, "sampling_top_p": 1.0, "sampling_min_p": 0.0} | AUTO
+"""Values of options that change nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Part:
     """
 
     words: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    files: Mapping[str, str]
     hidden: tuple[str, ...] = ()
 
     @property
@@ -69,22 +68,22 @@ JSON, FIGURE = {"--json": ".json"}, {"--figure": ".svg"}
 
 
 def words_of(settings: Mapping[str, Any], *names: str) -> tuple[str, ...]:
-    """Return options as shell words, without those that are None or do not truncate."""
+    """Return options as shell words, without those that are None or change nothing."""
     chosen = {name: settings[name] for name in names or settings}
-    kept = {n: v for n, v in chosen.items() if v is not None and v != NOT_CUT.get(n)}
+    kept = {n: v for n, v in chosen.items() if v is not None and v != UNSET.get(n)}
     return tuple(w for n, v in kept.items() for w in (f"--{n.replace('_', '-')}", str(v)))
 
 
 def parts_of(
-    file: CaptureFile, models: Models | None, text_temperature: float, settings: Mapping[str, Any]
+    file: CaptureFile, models: tuple[str, ...], text_temperature: float, settings: Mapping[str, Any]
 ) -> dict[str, Part]:
     """Return the commands for one pair of models, by name of the result.
 
     Parameters
     ----------
     file : CaptureFile
-    models : Models or None
-        Models of the capture, if available.
+    models : tuple of str
+        Options that choose the models of the capture and the prompts; empty if not available.
     text_temperature : float
         Temperature at which the text of the capture was generated.
     settings : mapping
@@ -104,17 +103,14 @@ def parts_of(
     if any(word.startswith("--sampling") for word in served):
         found["whole_draft"] = Part((*swept, *served, "--whole-draft"), kept, jobs)
     text = () if text_temperature == 1.0 else ("--temperature", str(text_temperature))
-    gathered = {**FIGURE, "--statistics": ".statistics.json"}
-    if models is not None or file.path is not None:  # `lab design` without FILE uses other models.
-        source = name if models is None else models.words
-        found["round"] = Part(
-            ("lab", "design", *source, "--nodes", BUDGETS, *text, *costs), gathered
-        )
+    if source := models or name:  # `lab design` without FILE uses other models.
+        words = ("lab", "design", *source, "--nodes", BUDGETS, *text, *costs)
+        found["round"] = Part(words, {**FIGURE, "--statistics": ".statistics.json"})
     timed = ("bench", *name, "--top-k", "0", "--n", COUNTS, "--solvers", TIMED)
     found["verification"] = Part(timed, FIGURE)
-    if models is not None:
+    if models:
         modes = ("--algorithms", "block,two-slice", "--paths", "1,2", "--length", "4")
-        found["decoding"] = Part(("decode", *models.words, *text, *modes), {})
+        found["decoding"] = Part(("decode", *models, *text, *modes), {})
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from otlp.cli.output import write_whole
 from otlp.errors import clean
 from otlp.studies.compare import BOUND, OPTIMUM
+from otlp.studies.estimate import Estimate
 from otlp.studies.names import short_names
 from otlp.studies.points import SweepPoint, SweepSetting
 
@@ -51,8 +52,10 @@ def write_records(path: Path, lines: Sequence[dict[str, Any]]) -> None:
 
 
 def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint], name: str) -> dict[str, Any]:
-    setting = point.setting
-    line = {
+    setting, apart = point.setting, Estimate(math.nan, math.nan, math.nan)
+    if point.rule not in (OPTIMUM, BOUND):
+        apart = point.below(best[setting])
+    return {
         "scheme": setting.scheme,
         "n": setting.n,
         "temperature": setting.temperature,
@@ -63,13 +66,11 @@ def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint], name: str) ->
         "low": point.acceptance.low,
         "high": point.acceptance.high,
         "sampling_error": point.sampling_error,
+        "below_optimum": apart.mean,
+        "below_low": apart.low,
+        "below_high": apart.high,
+        "reason": point.reason,
     }
-    names = "below_optimum", "below_low", "below_high"
-    if point.rule in (OPTIMUM, BOUND):
-        return line | dict.fromkeys(names, math.nan) | {"reason": point.reason}
-    apart = point.below(best[setting])
-    ends = apart.mean, apart.low, apart.high
-    return line | dict(zip(names, ends, strict=True)) | {"reason": point.reason}
 
 
 def _csv(lines: Sequence[dict[str, Any]]) -> str:

@@ -12,7 +12,7 @@ import click
 from otlp.cli import options
 from otlp.cli.acceptances import measure_all, note_points, print_points, split_rules
 from otlp.cli.capture_file import CaptureFile, capture_argument
-from otlp.cli.output import console, note, progress, write_result, write_whole
+from otlp.cli.output import console, note, progress, write_figure, write_result
 from otlp.cli.result_table import write_table
 from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
@@ -123,9 +123,7 @@ def command(
         "row_count": len(source.numbers),
         "row_choice": chosen and chosen.choice,
         "vocab_size": size,
-        "draft_temperature": grid.draft_temperature,
-        "top_p": grid.top_p,
-        **grid.sampling,
+        **grid.cuts,
         "time_limit_seconds": grid.time_limit,
         "points": [point.record(best[point.setting]) for point in points],
     }
@@ -133,8 +131,7 @@ def command(
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
     if table_path:
         write_table(table_path, points)
-    if figure_path:
-        write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
+    write_figure(figure_path, draw_sweep, points, axis, title)
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     if len(grid.rules) > 0:
@@ -149,16 +146,11 @@ def command(
 def _truncation_errors(rows: ChosenRows, grid: Grid) -> list[float]:
     """Return the largest truncation error of each row over the settings; empty for whole rows."""
     widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
-    cut: dict[str, Any] = {
-        "draft_temperature": grid.draft_temperature,
-        "top_k": widest,
-        "top_p": grid.top_p,
-    }
-    cut |= grid.sampling
+    cuts = {"top_k": widest, **grid.cuts}
     found = []
     for row in rows.numbers if rows.capture.kept else ():
         with suppress(OTLPError):  # An unusable row has its own reason in the results.
-            found.append(max(rows.capture.truncation(row, t, **cut) for t in grid.temperature))
+            found.append(max(rows.capture.truncation(row, t, **cuts) for t in grid.temperature))
     return found
 
 

@@ -164,8 +164,9 @@ def _check_layout(
     rows = next(iter(tensors["positions"].shape), 0)
     for name, tensor in tensors.items():
         if name not in expected or tensor.kind not in expected[name]:
+            known = (f"{name} ({' or '.join(kinds)})" for name, kinds in expected.items())
             raise CaptureError(
-                f"{path}: tensors must be {_described(expected)}, got {name!r} of type "
+                f"{path}: tensors must be {', '.join(known)}, got {name!r} of type "
                 f"{tensor.kind}; write it with captures.save"
             )
         if name in TEXTS and len(tensor.shape) != 1:
@@ -184,10 +185,6 @@ def _check_layout(
             f"{path}: target_logits and draft_logits must be stored in one precision, got "
             f"{tensors['target_logits'].kind} and {tensors['draft_logits'].kind}"
         )
-
-
-def _described(expected: Mapping[str, tuple[str, ...]]) -> str:
-    return ", ".join(f"{name} ({' or '.join(kinds)})" for name, kinds in expected.items())
 
 
 def _invalid_capture(path: str, error: Exception) -> CaptureError:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from otlp.checks import as_array
 from otlp.data.stored_rows import StoredRows
 from otlp.data.top_rows import TopRows
-from otlp.distribution import IntArray
+from otlp.distribution import IntArray, frozen
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
 LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -79,7 +79,8 @@ def row_integers(values: npt.ArrayLike | StoredRows, rows: int, name: str) -> In
         )
     if isinstance(numbers, StoredRows):
         return numbers
-    return _read_only(numbers.astype(np.int64, copy=False))
+    # Make a view read-only, so that the array of the caller stays writable.
+    return frozen(numbers.astype(np.int64, copy=False).view())
 
 
 def as_logits(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> LogitArray | LazyArray:
@@ -103,11 +104,4 @@ def as_logits(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> Log
             f"{name} must have values representable in bfloat16; leave dtype out to keep them in "
             "float32, or round them first"
         )
-    return _read_only(logits)
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # Return a view, so that the array of the caller stays writable.
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    return frozen(logits.view())

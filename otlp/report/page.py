@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 from itertools import count
+from string import Template
 
 from otlp import __version__
 from otlp.errors import clean
@@ -35,8 +36,8 @@ def write_page(
     exhibits : sequence
         Output of `otlp.report.sections.sections` for each pair.
     """
-    style = (resources.files("otlp.report") / "page.css").read_text(encoding="utf-8")
-    title, numbers = text(" and ".join(names)), count(1)
+    template = (resources.files("otlp.report") / "page.html").read_text(encoding="utf-8")
+    numbers = count(1)
     lists = [
         f'<ul class="answer">\n{"".join(f"<li>{text(one)}</li>" for one in sentences)}</ul>\n'
         for sentences in answers
@@ -48,15 +49,11 @@ def write_page(
             for pair in exhibits
         ]
         parts.append(f"<h2>{number + 1}. {heading}</h2>\n{_columns(names, columns)}")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title}: a report</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        f'<h1>{title}</h1>\n<p class="soft">Report on the draft model, by otlp {__version__}. '
-        "&#177; is half of a 95% interval unless stated otherwise.</p>\n"
-        f"{''.join(f'<p>{text(one)}</p>' for one in contrast)}\n{''.join(parts)}</main>\n</body>\n"
-        "</html>\n"
+    return Template(template).substitute(
+        title=text(" and ".join(names)),
+        version=__version__,
+        contrast="".join(f"<p>{text(one)}</p>" for one in contrast),
+        parts="".join(parts),
     )
 
 

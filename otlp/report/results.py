@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from otlp.studies.estimate import Estimate
 
 
@@ -44,27 +42,6 @@ class Result:
         return bool(self.content)
 
 
-def as_estimate(record: list[float | None]) -> Estimate:
-    """Return an estimate from a JSON list of mean, low and high; null becomes NaN."""
-    return Estimate(*(float("nan") if value is None else float(value) for value in record))
-
-
-def shifted(found: Estimate, by: float) -> Estimate:
-    """Return the estimate shifted by a constant."""
-    return Estimate(found.mean + by, found.low + by, found.high + by)
-
-
-def difference(one: Estimate, other: Estimate) -> Estimate:
-    """Estimate a difference of two means as if they were independent.
-
-    The half-width is the root of the sum of squares of both half-widths.  The interval is too wide
-    if both means are over the same rows and are positively correlated.
-    """
-    mean = one.mean - other.mean
-    half = float(np.hypot(one.high - one.mean, other.high - other.mean))
-    return Estimate(mean, mean - half, mean + half)
-
-
 class Acceptances:
     """Acceptances in the result of ``otlp sweep``, by rule and number of drafts."""
 
@@ -73,9 +50,9 @@ class Acceptances:
 
     def mean(self, rule: str, n: int) -> Estimate:
         """Return the mean acceptance."""
-        return as_estimate(self.points[rule, n]["acceptance"])
+        return Estimate.of(self.points[rule, n]["acceptance"])
 
     def minus_optimum(self, rule: str, n: int) -> Estimate:
         """Return acceptance minus the optimum, with the interval of paired differences."""
-        below = as_estimate(self.points[rule, n]["below_optimum"])
+        below = Estimate.of(self.points[rule, n]["below_optimum"])
         return Estimate(-below.mean, -below.high, -below.low)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otlp.report import sentences as say
-from otlp.report.results import Acceptances, Result, as_estimate, shifted
+from otlp.report.results import Acceptances, Result
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.estimate import Estimate
 
@@ -66,7 +66,7 @@ class Exhibit:
 
 
 def sections(
-    found: Mapping[str, Result], costs: tuple[float | None, float | None] = (None, None)
+    found: Mapping[str, Result], costs: tuple[float | None, float | None]
 ) -> list[list[Exhibit]]:
     """Build the exhibits of each of `SECTIONS` for one pair.
 
@@ -99,7 +99,7 @@ def _by_entropy(found: Result) -> str:
     definition = "The overlap is the sum of min(p, q) over the tokens, at temperature 1."
     if len(groups) < 2:
         return definition
-    most, least = (say.percent(as_estimate(groups[at]["overlap"])) for at in (0, -1))
+    most, least = (say.percent(Estimate.of(groups[at]["overlap"])) for at in (0, -1))
     return f"{definition} It is {most} at the lowest target entropy and {least} at the highest."
 
 
@@ -129,14 +129,8 @@ SUMMARIES: dict[str, Callable[[Result], str]] = {
 """Functions that write the summary of a result, by name; sweeps use `_against_rejection`."""
 
 
-def _draft_call(one: Mapping[str, Any]) -> float:
-    """Return the measured cost of a draft call, in target calls."""
-    share = one["time_shares"]
-    return float(share["draft"] / one["draft_calls"] / (share["target"] / one["target_calls"]))
-
-
 def break_even(
-    found: Mapping[str, Result], costs: tuple[float | None, float | None] = (None, None)
+    found: Mapping[str, Result], costs: tuple[float | None, float | None]
 ) -> list[dict[str, Any]]:
     """Compute the cost of a draft call below which drafting pays, for each choice of drafts.
 
@@ -148,15 +142,17 @@ def break_even(
     """
     draft, node = costs[0], costs[1] or 0.0
     if draft is None and found.get("decoding"):
-        draft = _draft_call(say.fastest(found["decoding"].content))
+        one = say.fastest(found["decoding"].content)
+        share = one["time_shares"]
+        draft = share["draft"] / one["draft_calls"] / (share["target"] / one["target_calls"])
     options: list[tuple[str, Estimate, int, float]] = []
     for point in found["one_place"].content.get("points", ()):
         if point["rule"] == OPTIMUM and point["acceptance"][0] is not None:
-            more = shifted(as_estimate(point["acceptance"]), 1.0)
+            more = Estimate.of(point["acceptance"]).shifted(1.0)
             options.append((f"{point['n']} at one position", more, 1, point["n"]))
     for budget in found["round"].content.get("budgets", ()):
         best = budget["designs"][0]
-        tokens = say.tokens_a_call(best, found["round"].content["text_count"])
+        tokens = say.tokens_a_call(found["round"], best)
         name = f"N = {budget['nodes']}: {say.shape_of(best)}"
         options.append((name, tokens, best["depth"], best["nodes"]))
     return [
@@ -176,7 +172,7 @@ def _break_even(found: Mapping[str, Result], costs: tuple[float | None, float | 
     rows = [["drafts", "tokens per target call", "draft calls", "pays below", "speed-up"]]
     cost = None
     for one in break_even(found, costs):
-        cost, tokens = one["draft_cost"], as_estimate(one["tokens_per_call"]).show(2)
+        cost, tokens = one["draft_cost"], Estimate.of(one["tokens_per_call"]).show(2)
         rate = "-" if cost is None else f"{one['speed']:.2f}"
         row = [one["drafts"], tokens, str(one["draft_calls"]), f"{one['pays_below']:.3f}", rate]
         rows.append(row)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from otlp.report.results import Acceptances, Result, as_estimate, difference, shifted
+from otlp.report.results import Acceptances, Result
 from otlp.studies.compare import COUPLED, LIKELIEST, OPTIMUM
 from otlp.studies.estimate import Estimate
 
@@ -39,7 +39,7 @@ def percent(found: Estimate) -> str:
     return f"{100.0 * found.mean:.1f}%" + (f" ±{half:.1f}" if math.isfinite(half) else "")
 
 
-def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.0) -> str:
+def versus(gap: Estimate, other: str, unit: str = " points") -> str:
     """Format a difference as words, with its interval.
 
     Parameters
@@ -49,12 +49,10 @@ def versus(gap: Estimate, other: str, unit: str = " points", scale: float = 100.
     other : str
         Name of the reference.
     unit : str
-        Unit printed after the number.
-    scale : float
-        Factor of the printed number.
+        Unit printed after the number, which is in percent if there is a unit.
     """
+    scale, digits = (100.0, 1) if unit else (1.0, 2)
     mean, low, high = (scale * end for end in (gap.mean, gap.low, gap.high))
-    digits = 1 if scale > 1.0 else 2
     if math.isnan(mean):
         return f"not comparable with {other}"
     if np.nanmax(np.abs([mean, low, high])) < 0.5 * 10.0**-digits:
@@ -94,7 +92,7 @@ def _overlap(found: Mapping[str, Result]) -> Iterator[str]:
 
 def overlap_of(found: Result) -> Estimate:
     """Return the mean overlap over all rows of ``otlp info``."""
-    return as_estimate(found.content["overlap"][0]["overlap"])
+    return Estimate.of(found.content["overlap"][0]["overlap"])
 
 
 def _drafts(found: Mapping[str, Result]) -> Iterator[str]:
@@ -119,10 +117,8 @@ def _drafts(found: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _of_four(rates: Acceptances, rule: str) -> str:
-    rate = percent(rates.mean(rule, DRAFTS))
-    return f"accepts one of four {rate} of the time: " + versus(
-        rates.minus_optimum(rule, DRAFTS), "the best rule for independent drafts"
-    )
+    gap = versus(rates.minus_optimum(rule, DRAFTS), "the best rule for independent drafts")
+    return f"accepts one of four {percent(rates.mean(rule, DRAFTS))} of the time: {gap}"
 
 
 def served_as(content: Mapping[str, Any]) -> str:
@@ -145,13 +141,13 @@ def _served(found: Mapping[str, Result]) -> Iterator[str]:
     )
     if whole:
         other = Acceptances(whole.content).mean(OPTIMUM, 1)
-        gap = versus(difference(other, one), "a draft truncated like the target")
+        gap = versus(other.minus(one), "a draft truncated like the target")
         yield f"A draft without truncation is accepted {percent(other)} of the time: {gap}."
 
 
-def tokens_a_call(one: Mapping[str, Any], texts: int) -> Estimate:
+def tokens_a_call(found: Result, one: Mapping[str, Any]) -> Estimate:
     """Return tokens per target call of a design, with the 95% interval over texts."""
-    mean, error = one["tokens_per_call"], one["standard_error"]
+    mean, error, texts = one["tokens_per_call"], one["standard_error"], found.content["text_count"]
     half = float(scipy.special.stdtrit(texts - 1, 0.975)) * error if texts > 1 else math.nan
     return Estimate(mean, mean - half, mean + half)
 
@@ -174,20 +170,19 @@ def shape_of(one: Mapping[str, Any]) -> str:
 
 def _tree(found: Mapping[str, Result]) -> Iterator[str]:
     content, designs = found["round"].content, designs_of(found["round"])
-    texts = content["text_count"]
     best, chain = designs[0], next((one for one in designs if one["chain"]), None)
     timed = best["tokens_per_call_time"]
     rank = "is best" if timed is None else f"is best, {timed:.2f} times as fast as no draft"
     choice = (
         f"With at most {NODES} draft tokens per round at temperature {content['temperature']:g}, "
         f"among the trees evaluated on these texts, {shape_of(best)} {rank}: "
-        f"{tokens_a_call(best, texts).show(2)} tokens per target call"
+        f"{tokens_a_call(found['round'], best).show(2)} tokens per target call"
     )
     if chain is None or best["chain"]:
         yield f"{choice}."
     else:
-        gain = shifted(as_estimate(best["over_chain"]), -1.0)
-        other = f"{shape_of(chain)} ({tokens_a_call(chain, texts).show(2)})"
+        gain = Estimate.of(best["over_chain"]).shifted(-1.0)
+        other = f"{shape_of(chain)} ({tokens_a_call(found['round'], chain).show(2)})"
         yield f"{choice}, {versus(gain, other, '%')}."
 
 
@@ -197,10 +192,9 @@ def _noise(found: Mapping[str, Result]) -> Iterator[str]:
     others = [one for one in designs if one["family"] != "shared-noise"]
     for one in designs:
         if one["family"] == "shared-noise" and others:
-            texts = found["round"].content["text_count"]
             rival = max(others, key=lambda other: float(other["tokens_per_call"]))
-            mean, most = tokens_a_call(one, texts), tokens_a_call(rival, texts)
-            gap = versus(difference(mean, most), f"the best other tree ({most.show(2)})", "", 1.0)
+            mean, most = (tokens_a_call(found["round"], each) for each in (one, rival))
+            gap = versus(mean.minus(most), f"the best other tree ({most.show(2)})", "")
             yield f"A tree with shared noise yields {mean.show(2)} tokens per target call: {gap}."
     for name, when in (("one_place", "at temperature 1"), ("as_served", "as served")):
         rates = Acceptances(found[name].content) if found[name] else None
@@ -226,7 +220,7 @@ def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _speed(found: Mapping[str, Result]) -> Iterator[str]:
     best = fastest(found["decoding"].content)
-    up = as_estimate(best["speed_up"])
+    up = Estimate.of(best["speed_up"])
     line = (
         f"On this machine at temperature {best['temperature']:g}, the fastest measured algorithm "
         f"is {best['algorithm']} with {best['paths']} x {best['length']} draft tokens: "
@@ -235,7 +229,7 @@ def _speed(found: Mapping[str, Result]) -> Iterator[str]:
     if math.isnan(up.low):
         yield f"{line}, on one prompt, without an interval."
     else:
-        yield f"{line}, {versus(shifted(up, -1.0), 'autoregressive decoding', '%')}."
+        yield f"{line}, {versus(up.shifted(-1.0), 'autoregressive decoding', '%')}."
 
 
 WRITERS: dict[str, tuple[Callable[[Mapping[str, Result]], Iterator[str]], str]] = {
@@ -257,7 +251,7 @@ def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) ->
     if len(found) != 2 or not all(found):
         return []
     one, other = map(overlap_of, found)
-    gap = versus(difference(one, other), names[1])
+    gap = versus(one.minus(other), names[1])
     lines = [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
     same = found[0].content["target"] == found[1].content["target"]
     return lines if same else [*lines, "The two captures have different targets."]

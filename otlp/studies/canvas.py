@@ -33,7 +33,7 @@ def figure(
 ) -> Iterator[Any]:
     """Create an empty figure of a size in inches, and write it to `path` when the block ends.
 
-    `settings` of matplotlib override those of `LOOK`.
+    The style is matplotlib's defaults, `LOOK` and `settings`; the user's own settings are ignored.
 
     Raises
     ------
@@ -41,7 +41,11 @@ def figure(
         If matplotlib is missing.
     """
     _empty(1.0, 1.0)
-    with _own_style(settings):
+    from matplotlib import rc_context, rcdefaults, rcParams
+
+    with rc_context():
+        rcdefaults()
+        rcParams.update({**LOOK, **settings})
         canvas = _empty(width, height)
         yield canvas
         # Omit the date so that the same figure is the same file.
@@ -50,17 +54,6 @@ def figure(
             # Names and texts may use any script; viewers of an SVG can still show them.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             canvas.savefig(path, dpi=200, metadata=metadata)
-
-
-@contextmanager
-def _own_style(settings: Any) -> Iterator[None]:
-    """Apply matplotlib's defaults, `LOOK` and `settings`, ignoring the user's own settings."""
-    from matplotlib import rc_context, rcdefaults, rcParams
-
-    with rc_context():
-        rcdefaults()
-        rcParams.update({**LOOK, **settings})
-        yield
 
 
 def axes_or_new(axes: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ import numpy.typing as npt
 from otlp.checks import whole_number
 from otlp.data.capture_file import read_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
-from otlp.data.whole_file import is_temporary, locked, whole_file, writing_to
+from otlp.data.locked_folder import locked_folder
+from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.drafting import no_draft
 from otlp.decode.loop import rounds, start
 from otlp.decode.models.fingerprint import fingerprint
@@ -102,17 +103,10 @@ def capture_passage(
     Capture
         Logits in float16, or in float32 if a logit is too large for float16.
 
-    Raises
-    ------
-    InvalidInputError
-        If `steps` is less than 1, or prompt and steps do not fit into the context of a model.
-
     Notes
     -----
     One call of each model per row.
     """
-    whole_number(steps, "steps")
-    check_room((draft, target), prompt, steps)
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
     tokens: list[int] = []
     contexts = []
@@ -184,7 +178,8 @@ def capture(
     The parts are deleted after they are joined; other files in their folder are kept.  Each part
     of an interrupted capture is a capture file.
     """
-    check_output(Path(path))
+    path = Path(path)
+    check_output(path)
     if not prompts:
         raise InvalidInputError("prompts must not be empty: give at least one")
     whole_number(steps, "steps")
@@ -192,43 +187,44 @@ def capture(
         check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
-    plan = _plan(draft, target, prompts, steps, seed, top_logprobs)
-    with _exclusive(parts_folder(path)):
-        return _capture(draft, target, prompts, Path(path), plan, progress)
-
-
-def _capture(
-    draft: HuggingFaceModel,
-    target: HuggingFaceModel,
-    prompts: Sequence[IntArray],
-    path: Path,
-    plan: dict[str, Any],
-    progress: Callable[[], None],
-) -> Capture:
-    """Write the missing passages, then the capture."""
-    folder, done, top_logprobs = parts_folder(path), check_output(path), plan["top_logprobs"]
-    _begin(folder, plan)
+    plan = {  # All values that the passages depend on.
+        "format": FORMAT,
+        "target": target.name,
+        "draft": draft.name,
+        "weights or tokenizer of the target": fingerprint(target),
+        "weights or tokenizer of the draft": fingerprint(draft),
+        "dtype": [str(model.model.dtype) for model in (target, draft)],
+        "sampling": str(target.sampling),
+        "steps": steps,
+        "seed": seed,
+        "ends": list(target.ends),
+        "top_logprobs": top_logprobs,
+        "prompts": [prompt.tolist() for prompt in prompts],
+    }
+    folder = parts_folder(path)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
-    if done:  # interrupted after the capture was written and before the parts were removed
-        return _finish(path, parts)
-    for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
-        if not part.exists():
-            rng = np.random.default_rng([plan["seed"], index])
-            passage = capture_passage(draft, target, prompt, plan["steps"], rng)
-            kept = passage if top_logprobs is None else keep_top(passage, top_logprobs)
-            save(kept, part)
-        progress()
-    passages = [read_capture_file(os.path.abspath(part), most=0) for part in parts]
-    for part, rows in zip(parts, passages, strict=True):
-        if _widths(rows) != _widths(passages[0]):
-            raise CaptureError(
-                f"{part}: its rows have other numbers of tokens than the rows of {parts[0].name}; "
-                "delete the wrong file and run the same command again"
-            )
-    with writing_to(path), whole_file(path) as temporary:
-        write(temporary, passages)
-    _remove(folder, parts)
-    return load(path)
+    with locked_folder(folder, partial(_unusable, folder)):
+        done = check_output(path)
+        _begin(folder, plan)
+        if done:  # interrupted after the capture was written and before the parts were removed
+            return _finish(path, parts)
+        for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
+            if not part.exists():
+                rng = np.random.default_rng([seed, index])
+                passage = capture_passage(draft, target, prompt, steps, rng)
+                save(passage if top_logprobs is None else keep_top(passage, top_logprobs), part)
+            progress()
+        passages = [read_capture_file(os.path.abspath(part), most=0) for part in parts]
+        for part, rows in zip(parts, passages, strict=True):
+            if _widths(rows) != _widths(passages[0]):
+                raise CaptureError(
+                    f"{part}: its rows have other numbers of tokens than the rows of "
+                    f"{parts[0].name}; delete the wrong file and run the same command again"
+                )
+        with writing_to(path), whole_file(path) as temporary:
+            write(temporary, passages)
+        _remove(folder, parts)
+        return load(path)
 
 
 def check_output(path: Path) -> bool:
@@ -243,31 +239,6 @@ def _widths(rows: Capture) -> list[tuple[int, int | None]]:
     """Return the vocabulary size and the number of kept tokens of both models."""
     both = rows.target_logits, rows.draft_logits
     return [(logits.shape[1], getattr(logits, "k", None)) for logits in both]
-
-
-def _plan(
-    draft: HuggingFaceModel,
-    target: HuggingFaceModel,
-    prompts: Sequence[IntArray],
-    steps: int,
-    seed: int,
-    top_logprobs: int | None,
-) -> dict[str, Any]:
-    """Return all values that the passages depend on."""
-    return {
-        "format": FORMAT,
-        "target": target.name,
-        "draft": draft.name,
-        "weights or tokenizer of the target": fingerprint(target),
-        "weights or tokenizer of the draft": fingerprint(draft),
-        "dtype": [str(model.model.dtype) for model in (target, draft)],
-        "sampling": str(target.sampling),
-        "steps": steps,
-        "seed": seed,
-        "ends": list(target.ends),
-        "top_logprobs": top_logprobs,
-        "prompts": [prompt.tolist() for prompt in prompts],
-    }
 
 
 def _finish(path: str | os.PathLike[str], parts: Sequence[Path]) -> Capture:
@@ -298,41 +269,12 @@ def _as_float16(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitA
     return target.astype(np.float16), draft.astype(np.float16)
 
 
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Lock the folder of parts, and remove the folder at the end if it is empty.
-
-    Raises
-    ------
-    CaptureError
-        If another process has locked it, or it cannot be used.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    try:
-        _check_lock(folder, held)
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # the folder is not empty
-                folder.rmdir()
-    finally:
-        os.close(held)
-
-
-def _check_lock(folder: Path, opened: int) -> None:
-    with suppress(FileNotFoundError):  # another process finished and removed the folder
-        if locked(opened) and os.path.samestat(os.fstat(opened), os.stat(folder)):
-            return
-    raise CaptureError(
-        f"{folder}: another process is writing this capture: wait for it, or choose another output"
-    )
-
-
 def _unusable(folder: Path, error: Exception) -> CaptureError:
+    if isinstance(error, BlockingIOError):
+        return CaptureError(
+            f"{folder}: another process is writing this capture: wait for it, or choose another "
+            "output"
+        )
     return CaptureError(
         f"{folder}: cannot be used ({error}); choose a folder that exists and is writable, or "
         "delete this folder"

@@ -32,6 +32,25 @@ class Estimate:
         half = (self.high - self.low) / 2.0
         return f"{self.mean:.{digits}f}" + (f" ±{half:.{digits}f}" if np.isfinite(half) else "")
 
+    def shifted(self, by: float) -> Estimate:
+        """Return the estimate shifted by a constant."""
+        return Estimate(self.mean + by, self.low + by, self.high + by)
+
+    def minus(self, other: Estimate) -> Estimate:
+        """Estimate the difference of two means as if they were independent.
+
+        The half-width is the root of the sum of squares of both half-widths.  The interval is too
+        wide if both means are over the same rows and are positively correlated.
+        """
+        mean = self.mean - other.mean
+        half = float(np.hypot(self.high - self.mean, other.high - other.mean))
+        return Estimate(mean, mean - half, mean + half)
+
+    @classmethod
+    def of(cls, record: list[float | None]) -> Estimate:
+        """Return the estimate with this `record`; None becomes NaN."""
+        return cls(*(float("nan") if value is None else float(value) for value in record))
+
     def record(self) -> list[float | None]:
         """Return mean and ends as JSON values; None for a value that is not finite."""
         values = (self.mean, self.low, self.high)

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, mean_over_units
@@ -79,11 +77,9 @@ class SweepPoint:
     rows: int
     reason: str
     partial: bool
-    sampling_error: float = 0.0
-    values: FloatArray = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
-    passages: IntArray = field(
-        default_factory=lambda: np.empty(0, dtype=np.int64), repr=False, compare=False
-    )
+    sampling_error: float
+    values: FloatArray = field(repr=False, compare=False)
+    passages: IntArray = field(repr=False, compare=False)
 
     @classmethod
     def of(

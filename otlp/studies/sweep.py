@@ -114,9 +114,10 @@ class Grid:
             raise InvalidInputError(f"time_limit must be above 0, got {self.time_limit!r}")
 
     @property
-    def sampling(self) -> dict[str, Any]:
-        """Sampling cuts of both models by name, for `otlp.captures.Capture.distributions`."""
-        return {name: getattr(self, name) for name in (*SAMPLING, "whole_draft")}
+    def cuts(self) -> dict[str, Any]:
+        """Options of `otlp.captures.Capture.distributions` that are the same for all settings."""
+        names = ("draft_temperature", "top_p", *SAMPLING, "whole_draft")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def settings(self) -> tuple[SweepSetting, ...]:
@@ -293,9 +294,8 @@ def _measure_task(task: Task, grid: Grid) -> list[Entry]:
             pair = None
             for setting in group:
                 try:
-                    pair = pair or capture.distributions(
-                        0, temperature, grid.draft_temperature, top_k, grid.top_p, **grid.sampling
-                    )
+                    cuts = {"top_k": top_k, **grid.cuts}
+                    pair = pair or capture.distributions(0, temperature, **cuts)
                     where = pair, setting.scheme, setting.n
                     results = measure_rules(*where, grid.rules, grid.time_limit)
                 except Exception as error:  # an error on one row must not stop the other rows

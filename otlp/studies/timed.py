@@ -38,15 +38,9 @@ class Decoding(NamedTuple):
 
 def sum_decodings(decodings: Sequence[Decoding]) -> Decoding:
     """Return the sums over a nonempty sequence of decodings."""
-    parts = {part: sum(one.parts[part] for one in decodings) for part in decodings[0].parts}
-    return Decoding(
-        sum(one.tokens for one in decodings),
-        sum(one.calls for one in decodings),
-        sum(one.rounds for one in decodings),
-        parts,
-        sum(one.wall for one in decodings),
-        sum(one.processor for one in decodings),
-    )
+    tokens, calls, rounds, parts, wall, processor = zip(*decodings, strict=True)
+    seconds = {part: sum(one[part] for one in parts) for part in parts[0]}
+    return Decoding(sum(tokens), sum(calls), sum(rounds), seconds, sum(wall), sum(processor))
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,7 +67,7 @@ Examples:
 )
 @click.option("--parallel", type=click.IntRange(1), default=1, help="Parallel requests per server.")
 @click.option(
-    "--timeout", type=options.Positive(), default=60.0, help="Timeout of a request, in seconds."
+    "--timeout", type=options.POSITIVE, default=60.0, help="Timeout of a request, in seconds."
 )
 @click.option("--key-variable", help="Name of the environment variable with the API key.")
 @click.option(
@@ -222,7 +222,7 @@ def _sides_and_prompts(
     temperature: float,
     timeout: float,
     key_variable: str | None,
-    prompt_file: str | None,
+    prompts: str | None,
     limit: int | None,
 ) -> tuple[list[Completions], list[str]]:
     """Return the two servers and the prompts.
@@ -250,11 +250,11 @@ def _sides_and_prompts(
         Completions(address, body, timeout, key=key)
         for address, body in ((server, fields), (baseline or server, {**fields, **toggle}))
     ]
-    read = read_prompts(prompt_file, limit)
-    prompts = [one for one in read if isinstance(one, str)]
-    if len(prompts) < len(read):
+    read = read_prompts(prompts, limit)
+    texts = [one for one in read if isinstance(one, str)]
+    if len(texts) < len(read):
         raise InvalidInputError(
-            f"{prompt_file} must not contain chats, because completions continue text: write each "
+            f"{prompts} must not contain chats, because completions continue text: write each "
             "chat as a string in the format of the model's template"
         )
-    return sides, prompts
+    return sides, texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,14 +22,7 @@ Examples:
 @click.argument("setting", type=click.Path(), default="tuned.json")
 @model_options(limit=4)
 @decoded_options
-def command(
-    setting: str,
-    models: Models,
-    tokens: int,
-    seed: tuple[int, ...],
-    json_path: Path | None,
-    figure_path: Path | None,
-) -> None:
+def command(setting: str, models: Models, **decoded: Any) -> None:
     """Decode with SETTING, a file of otlp lab tune for these models on this device.
 
     The file contains the algorithm, the shape of the drafts and the sampling. The table has the
@@ -41,15 +34,5 @@ def command(
     settings, _ = find_settings([tuned.algorithm], shape[:1], shape[1:], tuned.branching)
     pair, prompts = models.load(tuned.sampling)
     tuned.check_loaded(pair[1].model.device, pair[1].model.dtype)
-    decode(
-        pair,
-        prompts,
-        [tuned.sampling],
-        settings,
-        seed,
-        models=models,
-        tokens=tokens,
-        json_path=json_path,
-        figure_path=figure_path,
-        draft_temperature=tuned.draft_temperature,
-    )
+    decoded["draft_temperature"] = tuned.draft_temperature
+    decode(pair, prompts, [tuned.sampling], settings, models=models, **decoded)

@@ -121,9 +121,17 @@ def command(
             "--draft-temperature, or give another file"
         )
     if statistics is None:
-        drafts = tuple(drafted) or (None,)
         statistics = _gather(
-            rows, models, pair, Sampling(temperature), nodes, length, drafts, tokens, seed
+            rows,
+            models,
+            tokens,
+            seed,
+            target=pair[0],
+            draft=pair[1],
+            sampling=Sampling(temperature),
+            budgets=nodes,
+            length=length,
+            draft_temperatures=tuple(drafted) or (None,),
         )
         statistics = replace(statistics, models=stamp)
         if kept is not None:
@@ -213,18 +221,9 @@ def _read_statistics(
     return found
 
 
-def _gather(
-    rows: Capture | None,
-    models: Models,
-    names: tuple[str, str],
-    sampling: Sampling,
-    budgets: Sequence[int],
-    length: int,
-    draft_temperatures: Sequence[float | None],
-    tokens: int,
-    seed: int,
-) -> Statistics:
-    begun = None
+def _gather(rows: Capture | None, models: Models, tokens: int, seed: int, **how: Any) -> Statistics:
+    """Gather statistics on the rows, or on new text; `how` is for `gather_statistics`."""
+    sampling, length, begun = how["sampling"], how["length"], None
     if rows is not None:
         texts = _captured(rows, sampling.temperature, length)
     else:
@@ -235,19 +234,9 @@ def _gather(
             pair[0].start(after[number])
             return pair[0], texts[number].tokens
 
-    steps = passes(budgets, len(draft_temperatures), begun is not None)
+    steps = passes(how["budgets"], len(how["draft_temperatures"]), begun is not None)
     with progress("text renewal", steps) as step:
-        return gather_statistics(
-            texts,
-            target=names[0],
-            draft=names[1],
-            sampling=sampling,
-            budgets=budgets,
-            length=length,
-            draft_temperatures=draft_temperatures,
-            begun=begun,
-            progress=step,
-        )
+        return gather_statistics(texts, begun=begun, progress=step, **how)
 
 
 def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenText]:
@@ -274,11 +263,6 @@ def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> lis
     return found if chain is None or chain in found else [*found, chain]
 
 
-def _temperature_cell(one: Candidate) -> str:
-    own = one.draft_temperature
-    return "" if own is None else f"{own:g}"
-
-
 def _chain(found: Sequence[Candidate]) -> Candidate | None:
     """Return the single path among designs, or None."""
     return next((one for one in found if one.is_chain), None)
@@ -300,10 +284,11 @@ def _table(
     for budget, found in zip(nodes, chosen, strict=True):
         chain = _chain(found)
         for rank, one in enumerate(found):
+            own = "" if one.draft_temperature is None else f"{one.draft_temperature:g}"
             made.add_row(
                 f"{'chain' if one.is_chain else one.family}{'' if rank else ' *'}",
                 str(budget),
-                *([_temperature_cell(one)] if drafted else []),
+                *([own] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
                 f"{one.efficiency:.2f}" + (f" ±{one.error:.2f}" if one.error else ""),

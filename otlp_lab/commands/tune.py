@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from otlp.cli import options
 from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, warn, write_result, write_whole
 from otlp.cli.prompts import Models, prompt_options
+from otlp.data.sampling_cuts import SAMPLING
 from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -94,9 +95,6 @@ def command(
     trees: tuple[tuple[int, ...], ...],
     temperature: float,
     draft_temperature: tuple[float, ...] | None,
-    sampling_top_k: int | None,
-    sampling_top_p: float,
-    sampling_min_p: float,
     text: int,
     tokens: int,
     check: int,
@@ -105,6 +103,7 @@ def command(
     seed: int,
     config: Path,
     json_path: Path | None,
+    **cuts: Any,
 ) -> None:
     """Find the setting with the most tokens per second for TARGET with DRAFT.
 
@@ -118,7 +117,7 @@ def command(
     read the file. Every setting keeps the target's distribution. If the draft is not a network
     (ngram, lookup, mixtures), the rounds of `otlp decode` are used, and nothing is compiled.
     """
-    sampling = Sampling(temperature, sampling_top_k, sampling_top_p, sampling_min_p)
+    sampling = Sampling(temperature, *(cuts[name] for name in SAMPLING))
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     for one in drafted:
         sampling.at(one)
@@ -135,9 +134,7 @@ def command(
         **models.record(),
         "temperature": temperature,
         "draft_temperature": draft_temperature,
-        "sampling_top_k": sampling_top_k,
-        "sampling_top_p": sampling_top_p,
-        "sampling_min_p": sampling_min_p,
+        **{name: cuts[name] for name in SAMPLING},
     }
 
     def write(tuned: Tuned) -> None:
@@ -165,7 +162,17 @@ def command(
         warn(f"{first}: written to {config} until a setting is timed")
     texts, begun = target_texts(pair, prompts, text, longest, 2, seed)
     written = TunedTexts.of(pair[0], sampling, begun, texts, drafted)
-    result = _predict(names, written, bench, settings, check, report_trial)
+    with progress("tokens per call", 0) as step:
+        found, costs = predict(
+            written.by_temperature,
+            settings,
+            lambda gains: measure_costs(bench, settings, gains, step, report_trial),
+            keep=check,
+            progress=step,
+        )
+    with progress("target-only", None):
+        top = target_only_gain(fastest(found, 1)[0], written)
+    result = TuningResult(names, bench, found, None, costs, top)
     keep(result)
     if check:
         warn(f"predicted best, written to {config}: {result.winner.setting}; timing the best")
@@ -203,25 +210,3 @@ def _bench(
             f"{models.draft!r:.60}; got {how['clock']}"
         )
     return Bench(*loops, sampling, prompts, tokens, ends=target.ends, **how)
-
-
-def _predict(
-    names: tuple[str, str],
-    texts: TunedTexts,
-    bench: Bench,
-    settings: Sequence[LoopSetting],
-    check: int,
-    report_trial: Callable[[LoopSetting, float, float], None],
-) -> TuningResult:
-    """Predict rates from measured costs, and the gain of target-only on the most likely tree."""
-    with progress("tokens per call", 0) as step:
-        found, costs = predict(
-            texts.by_temperature,
-            settings,
-            lambda gains: measure_costs(bench, settings, gains, step, report_trial),
-            keep=check,
-            progress=step,
-        )
-    with progress("target-only", None):
-        top = target_only_gain(fastest(found, 1)[0], texts)
-    return TuningResult(names, bench, found, None, costs, top)

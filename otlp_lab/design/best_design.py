@@ -129,8 +129,7 @@ def best_chain(
     statistics: Statistics, nodes: int, costs: CostCurve | None = None
 ) -> Candidate | None:
     """Choose the best single path of at most `nodes` tokens; None if there is no such path."""
-    chains = [one for one in statistics.candidates if one.is_chain]
-    fitting = [one for one in chains if one.nodes <= nodes]
+    fitting = (one for one in statistics.candidates if one.is_chain and one.nodes <= nodes)
     return max(fitting, key=lambda one: (worth(one, costs), -one.nodes), default=None)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from otlp.checks import is_a, number, whole_number
 from otlp.decode.drafting import TopTree, delayed_paths, iid_paths, tree_shape
 from otlp.decode.drafting.growing import check_slots
-from otlp.decode.models.calibration import Calibration, calibration_of
+from otlp.decode.models.calibration import calibration_of
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.errors import InvalidInputError
@@ -123,6 +123,7 @@ def gather_statistics(
     """
     say = progress or (lambda _: None)
     _check(texts, budgets, length)
+    budgets = sorted(set(budgets))
     whole, texts = texts, [without_undrafted(text) for text in texts]
     candidates: list[Candidate] = []
     for one in draft_temperatures:
@@ -132,9 +133,15 @@ def gather_statistics(
             for candidate in _sampling_drafts(drafted, budgets, length, say)
         )
     if begun is not None:
-        candidates += _top_trees(texts, budgets, length, begun, say)
         calibration = calibration_of(target, draft)
-        candidates += _shared_noise_trees(whole, budgets, length, begun, calibration, say)
+        families: dict[str, Callable[[TopTree], Renewal]] = {
+            "top": lambda tree: top_tree_renewal(begun, texts, tree, length),
+            "shared-noise": lambda tree: shared_noise_renewal(
+                begun, whole, tree, length, calibration
+            ),
+        }
+        for family, renewal in families.items():
+            candidates += _drafted_trees(family, budgets, length, renewal, say)
     tokens = sum(len(text) for text in texts)
     return Statistics(draft, target, sampling, len(texts), tokens, tuple(candidates))
 
@@ -188,7 +195,7 @@ def _sampling_drafts(
             parameters = trunk, paths, deep
             yield _candidate("delayed", parameters, trunk + paths * deep, trunk + deep, renewal)
     mixed = mean_acceptance(texts, MOST_CERTAIN, MOST_DRAWN)
-    for nodes in sorted(set(budgets)):
+    for nodes in budgets:
         for family, parameters in _trees(acceptance, mixed, nodes, min(length, nodes)):
             say(f"{family}, {nodes} nodes")
             drafting = FAMILIES[family](*parameters)
@@ -196,7 +203,7 @@ def _sampling_drafts(
             used = _most_nodes(family, parameters)
             yield _candidate(family, parameters, used, drafting.length, renewal)
     tries = acceptance_by_try(texts, min(MOST_TRIES, most), np.random.default_rng(0))
-    for nodes in sorted(set(budgets)):
+    for nodes in budgets:
         say(f"without replacement, {nodes} nodes")
         rng = np.random.default_rng(nodes)
         shape, _ = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
@@ -208,35 +215,18 @@ def _sampling_drafts(
         yield _candidate("without-replacement", made, len(shape) - 1, tree.length, renewal)
 
 
-def _top_trees(
-    texts: Sequence[WrittenText],
+def _drafted_trees(
+    family: str,
     budgets: Sequence[int],
     length: int,
-    begun: Callable[[int], tuple[Model, IntArray]],
+    renewal: Callable[[TopTree], Renewal],
     say: Callable[[str], None],
 ) -> Iterator[Candidate]:
-    """Yield trees of the draft's most likely tokens, drafted along the text."""
-    for nodes in sorted(set(budgets)):
-        say(f"top, {nodes} nodes")
-        deep = min(length, nodes)
-        renewal = top_tree_renewal(begun, texts, TopTree(nodes, deep), length)
-        yield _candidate("top", (nodes, deep), nodes, deep, renewal)
-
-
-def _shared_noise_trees(
-    texts: Sequence[WrittenText],
-    budgets: Sequence[int],
-    length: int,
-    begun: Callable[[int], tuple[Model, IntArray]],
-    calibration: Calibration,
-    say: Callable[[str], None],
-) -> Iterator[Candidate]:
-    """Yield trees of the most likely tokens given the target's noise."""
-    for nodes in sorted(set(budgets)):
-        say(f"shared noise, {nodes} nodes")
-        drafting = TopTree(nodes, min(length, nodes))
-        renewal = shared_noise_renewal(begun, texts, drafting, length, calibration)
-        yield _candidate("shared-noise", (nodes, drafting.most), nodes, drafting.most, renewal)
+    """Yield deterministic trees of a family, drafted along the text for their `renewal`."""
+    for nodes in budgets:
+        say(f"{family.replace('-', ' ')}, {nodes} nodes")
+        tree = TopTree(nodes, min(length, nodes))
+        yield _candidate(family, (nodes, tree.most), nodes, tree.most, renewal(tree))
 
 
 def _delays(most: int) -> Iterator[tuple[int, int]]:

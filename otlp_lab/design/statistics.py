@@ -7,10 +7,9 @@ The statistics are gathered once and stored as JSON, with the names of the model
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio
 from otlp_lab.design.adaptive import adaptive_branching, adaptive_depth
 from otlp_lab.design.mixed_nodes import mixed_shape
-from otlp_lab.json_files import from_json, read_as, to_json
+from otlp_lab.json_files import JsonFile
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {
     "paths": iid_paths,
@@ -59,8 +58,6 @@ RULES = {
     "shared-noise": "equality",
 }
 """Verification algorithms of families other than `tournament`."""
-
-FORMAT = "otlp-acceptance-3"
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(JsonFile):
     """Predicted efficiencies of draftings for one pair of models and one sampling.
 
     Attributes
@@ -197,6 +194,12 @@ class Statistics:
     >>> Statistics.from_json(statistics.to_json()) == statistics
     True
     """
+
+    format = "otlp-acceptance-3"
+    refusal = (
+        "must be acceptance statistics ({reason}): give a file written by otlp lab design "
+        "--statistics"
+    )
 
     draft: str
     target: str
@@ -237,43 +240,13 @@ class Statistics:
                 "gather statistics for these models"
             )
 
-    def to_json(self) -> str:
-        """Return the statistics as JSON text."""
-        return to_json(self, FORMAT)
-
     @classmethod
-    def from_json(cls, text: str) -> Statistics:
-        """Parse the output of `to_json`.
-
-        Raises
-        ------
-        InvalidInputError
-            If `text` has another format, or a value is out of range.
-        """
-
-        def make(found: dict[str, Any]) -> Statistics:
-            found["sampling"] = Sampling(**found["sampling"])
-            found["candidates"] = tuple(
-                Candidate(**{name: _tuples(value) for name, value in one.items()})
-                for one in found["candidates"]
-            )
-            return cls(**found)
-
-        return from_json(
-            text, FORMAT, make, "must be acceptance statistics ({reason}): give a file written by "
-            "otlp lab design --statistics",
-        )  # fmt: skip
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Statistics:
-        """Read a JSON file.
-
-        Raises
-        ------
-        InvalidInputError
-            If the file cannot be read, or has another format.
-        """
-        return read_as(cls.from_json, path)
+    def _of(cls, found: dict[str, Any]) -> Self:
+        found["candidates"] = tuple(
+            Candidate(**{name: _tuples(value) for name, value in one.items()})
+            for one in found["candidates"]
+        )
+        return super()._of(found)
 
 
 def _tuples(value: Any) -> Any:

@@ -21,6 +21,7 @@ from otlp.auditing.gtest import g_test
 from otlp.auditing.report import Verdict
 from otlp.distribution import FloatArray
 from otlp_lab.engines.beside import SampleTests
+from otlp_lab.engines.tiny_model import tiny_model
 
 VOCAB_SIZE, LENGTH = 3, 3
 PROMPT = (1, 2, 1)
@@ -106,7 +107,7 @@ def judge_texts(
 
     with torch.random.fork_rng(devices=[]), torch.no_grad(), _quiet():
         torch.manual_seed(seed)
-        target, assistant = tiny_model(), tiny_model()
+        target, assistant = tiny_model(VOCAB_SIZE), tiny_model(VOCAB_SIZE)
         tests = {}
         for done, (name, options) in enumerate(PROCESSORS.items()):
             progress(f"texts, {name}", done / len(PROCESSORS))
@@ -127,19 +128,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
-
-
-def tiny_model() -> Any:
-    """Return a GPT-2 with random weights whose distributions are far from uniform."""
-    transformers: Any = import_module("transformers")
-    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
-    model = transformers.GPT2LMHeadModel(config).eval()
-    model.lm_head.weight.data.mul_(6.0)
-    model.generation_config.num_assistant_tokens = 2
-    model.generation_config.num_assistant_tokens_schedule = "constant"
-    model.generation_config.assistant_confidence_threshold = 0.0  # draft paths of full length
-    return model
 
 
 def plain_law(model: Any, options: Mapping[str, Any]) -> FloatArray:

@@ -19,6 +19,7 @@ import scipy
 from otlp.auditing.gtest import GTest, g_test
 from otlp.auditing.report import Verdict
 from otlp_lab.engines.beside import SampleTests
+from otlp_lab.engines.tiny_model import tiny_model
 
 VOCAB_SIZE = 6
 PREFIX = (1, 2, 3)
@@ -124,13 +125,7 @@ def _config(warpers: Mapping[str, Any]) -> Any:
 def _assisted() -> Draw:
     import torch
 
-    transformers: Any = import_module("transformers")
-    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
-    model = transformers.GPT2LMHeadModel(config).eval()
-    model.lm_head.weight.data.mul_(6.0)  # distributions that depend on the temperature
-    model.generation_config.num_assistant_tokens = 2
-    model.generation_config.assistant_confidence_threshold = 0.0  # draft paths of full length
+    model = tiny_model(VOCAB_SIZE)
 
     def draw(samples: int, warpers: Mapping[str, Any]) -> Any:
         tokens = torch.tensor([PREFIX] * samples)

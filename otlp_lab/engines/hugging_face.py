@@ -37,40 +37,41 @@ def _load(ensemble: bool = False) -> Callable[..., Any]:
     return rule
 
 
-HUGGING_FACE = Engine(
-    name="hugging-face",
-    package="transformers",
-    function="generation.utils._speculative_sampling",
-    known=("4.56.", "4.57.", "5."),
-    load=_load,
-    sample_tests=lambda count, seed, rate, _: judge_candidates(shipped(seed), count, seed, rate),
-)
-
-HUGGING_FACE_PROCESSORS = Engine(
-    name="hugging-face-processors",
-    package="transformers",
-    function="generation.utils._speculative_sampling, and texts with logits processors on",
-    known=("4.57.", "5."),
-    load=_load,
-    sample_tests=judge_texts,
-)
-
-
 def _mixed(target: Tables, draft: Tables) -> Tables:
     """Return the mixture at all drafted positions, and the target after the last."""
     mixed = [ENSEMBLE * p + (1.0 - ENSEMBLE) * q for p, q in zip(target, draft, strict=False)]
     return [*mixed[: len(target) - 1], target[-1]]
 
 
-HUGGING_FACE_ENSEMBLE = Engine(
-    name="hugging-face-ensemble",
-    package="transformers",
-    function=(
-        f"generation.utils._speculative_sampling(assistant_ensemble_weight={ENSEMBLE}), which is "
-        f"lossy: audited against its own distribution, {ENSEMBLE} p + {1.0 - ENSEMBLE} q where "
-        "tokens were drafted"
+ENGINES = (
+    Engine(
+        name="hugging-face",
+        package="transformers",
+        function="generation.utils._speculative_sampling",
+        known=("4.56.", "4.57.", "5."),
+        load=_load,
+        sample_tests=lambda count, seed, rate, _: judge_candidates(
+            shipped(seed), count, seed, rate
+        ),
     ),
-    known=("5.",),
-    load=lambda: _load(ensemble=True),
-    expected_tables=_mixed,
+    Engine(
+        name="hugging-face-ensemble",
+        package="transformers",
+        function=(
+            f"generation.utils._speculative_sampling(assistant_ensemble_weight={ENSEMBLE}), which "
+            f"is lossy: audited against its own distribution, {ENSEMBLE} p + {1.0 - ENSEMBLE} q "
+            "where tokens were drafted"
+        ),
+        known=("5.",),
+        load=lambda: _load(ensemble=True),
+        expected_tables=_mixed,
+    ),
+    Engine(
+        name="hugging-face-processors",
+        package="transformers",
+        function="generation.utils._speculative_sampling, and texts with logits processors on",
+        known=("4.57.", "5."),
+        load=_load,
+        sample_tests=judge_texts,
+    ),
 )

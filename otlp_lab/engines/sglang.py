@@ -68,14 +68,15 @@ def _load(block: bool) -> Callable[..., Any]:
 
 _ENGINE = partial(Engine, package="sglang", known=("0.5.23",), batch=256)
 
-SGLANG_CHAIN = _ENGINE(
-    name="sglang-chain",
-    function="chain_speculative_sampling_triton",
-    load=lambda: _load(block=False),
-)
-
-SGLANG_BLOCK = _ENGINE(
-    name="sglang-block",
-    function="chain_speculative_sampling_triton(block_verification=True)",
-    load=lambda: _load(block=True),
+ENGINES = (
+    _ENGINE(
+        name="sglang-chain",
+        function="chain_speculative_sampling_triton",
+        load=lambda: _load(block=False),
+    ),
+    _ENGINE(
+        name="sglang-block",
+        function="chain_speculative_sampling_triton(block_verification=True)",
+        load=lambda: _load(block=True),
+    ),
 )

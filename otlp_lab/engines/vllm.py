@@ -239,35 +239,33 @@ def _package() -> str:
 
 _ENGINE = partial(Engine, package=_package(), known=("0.32.0",), batch=64)
 
-VLLM_V1 = _ENGINE(
-    name="vllm-v1",
-    function="v1.sample.rejection_sampler.rejection_sample",
-    load=lambda: _load_v1(without_processors),
-)
-
-VLLM_V1_PROCESSORS = _ENGINE(
-    name="vllm-v1-processors",
-    function=(
-        "v1.sample.rejection_sampler apply_sampling_constraints, then rejection_sample, with "
-        "temperature, top-k and top-p that differ from row to row"
+ENGINES = (
+    _ENGINE(
+        name="vllm-v1",
+        function="v1.sample.rejection_sampler.rejection_sample",
+        load=lambda: _load_v1(without_processors),
     ),
-    load=lambda: _load_v1(unprocessed),
-)
-
-VLLM_V2 = _ENGINE(
-    name="vllm-v2",
-    function="v1.worker.gpu.spec_decode rejection_sample",
-    load=lambda: _load_v2(block=False),
-)
-
-VLLM_V2_ROUND = _ENGINE(
-    name="vllm-v2-round",
-    function="v1.worker.gpu gumbel_sample, then rejection_sample, with one request's seeds",
-    load=_load_v2_round,
-)
-
-VLLM_V2_BLOCK = _ENGINE(
-    name="vllm-v2-block",
-    function="v1.worker.gpu.spec_decode rejection_sample(use_block_verification=True)",
-    load=lambda: _load_v2(block=True),
+    _ENGINE(
+        name="vllm-v1-processors",
+        function=(
+            "v1.sample.rejection_sampler apply_sampling_constraints, then rejection_sample, with "
+            "temperature, top-k and top-p that differ from row to row"
+        ),
+        load=lambda: _load_v1(unprocessed),
+    ),
+    _ENGINE(
+        name="vllm-v2",
+        function="v1.worker.gpu.spec_decode rejection_sample",
+        load=lambda: _load_v2(block=False),
+    ),
+    _ENGINE(
+        name="vllm-v2-block",
+        function="v1.worker.gpu.spec_decode rejection_sample(use_block_verification=True)",
+        load=lambda: _load_v2(block=True),
+    ),
+    _ENGINE(
+        name="vllm-v2-round",
+        function="v1.worker.gpu gumbel_sample, then rejection_sample, with one request's seeds",
+        load=_load_v2_round,
+    ),
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import Any
 
 from otlp.checks import is_a, number, whole_number
 from otlp.decode.drafting import ShapedDrafting, iid_paths, no_draft, prefix_tree
@@ -12,14 +10,11 @@ from otlp.decode.models.loading import TRAINED_PAIR, find_model
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS
 from otlp.errors import InvalidInputError
-from otlp_lab.json_files import from_json, read_as, to_json
-
-FORMAT = "otlp lab tuned 1"
-"""Name of the file format."""
+from otlp_lab.json_files import JsonFile
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(JsonFile):
     """Best setting found for a target and a draft.
 
     Parameters
@@ -56,6 +51,9 @@ class Tuned:
     Traceback (most recent call last):
     otlp.errors.InvalidInputError: the setting was tuned for target large with draft small, not ...
     """
+
+    format = "otlp lab tuned 1"
+    refusal = "must be a setting of otlp lab tune ({reason})"
 
     target: str
     draft: str
@@ -130,36 +128,6 @@ class Tuned:
                 f"the setting was tuned in {self.dtype} on {own}, and the target is loaded in "
                 f"{loaded} on {here}: load the target as it was tuned, or run otlp lab tune again"
             )
-
-    def to_json(self) -> str:
-        """Return the setting as JSON text."""
-        return to_json(self, FORMAT)
-
-    @classmethod
-    def from_json(cls, text: str) -> Tuned:
-        """Parse the output of `to_json`.
-
-        Raises
-        ------
-        InvalidInputError
-            If `text` has another format, or a value is out of range.
-        """
-
-        def make(found: dict[str, Any]) -> Tuned:
-            return cls(**{**found, "sampling": Sampling(**found["sampling"])})
-
-        return from_json(text, FORMAT, make, "must be a setting of otlp lab tune ({reason})")
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Tuned:
-        """Read a JSON file.
-
-        Raises
-        ------
-        InvalidInputError
-            If the file cannot be read, or has another format.
-        """
-        return read_as(cls.from_json, path)
 
 
 def _same(name: str, own: str) -> bool:

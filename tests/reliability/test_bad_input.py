@@ -45,7 +45,7 @@ BAD: list[Any] = [
 FUNCTIONS = frozenset({"choose", "kind", "rule", "transform"})
 """Arguments that may be functions of the caller, whose errors propagate."""
 
-NOT_THERE = ("captures.load", "generating.generate", "Statistics.read")
+NOT_THERE = ("captures.load", "generating.generate", "JsonFile.read")
 """Calls whose file or model does not exist."""
 
 SECONDS = 20

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otlp.report.results import Result, difference
+from otlp.report.results import Result
 from otlp.report.sentences import first_screen, percent, side_by_side, versus
 from otlp.studies.estimate import Estimate
 
@@ -101,9 +101,9 @@ def test_a_difference_is_said_as_far_as_its_interval_carries_it(
 
 
 def test_differences_of_two_means_have_the_interval_of_independent_ones() -> None:
-    found = difference(Estimate(0.5, 0.47, 0.53), Estimate(0.4, 0.36, 0.44))
+    found = Estimate(0.5, 0.47, 0.53).minus(Estimate(0.4, 0.36, 0.44))
     assert (found.mean, found.low, found.high) == pytest.approx((0.1, 0.05, 0.15))
-    assert math.isnan(difference(Estimate(0.5, NAN, NAN), Estimate(0.4, 0.3, 0.5)).low)
+    assert math.isnan(Estimate(0.5, NAN, NAN).minus(Estimate(0.4, 0.3, 0.5)).low)
     assert percent(Estimate(0.5, 0.47, 0.53)) == "50.0% ±3.0"
     assert percent(Estimate(0.5, NAN, NAN)) == "50.0%"
 
