@@ -196,10 +196,10 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
         Function of arrays and numbers, in the subset of Python that numba compiles; it may call
         other kernels.
     **options
-        Options of `numba.njit`: `fastmath`, `error_model`, `inline="always"` for a kernel that is
-        called from one place of another kernel, because a kernel is compiled again with each
-        kernel that calls the kernel; and `slp=True` to vectorise statements that do the same to
-        neighbouring numbers (`otlp.numerics.lanes`), which numba does not do by default.
+        Options of `numba.njit`: `fastmath`, `error_model`, and `inline="always"` to compile a
+        kernel only as a part of its callers: other kernels are compiled by themselves and again
+        with each caller.  Also `slp=True` to vectorise statements that do the same to neighbouring
+        numbers (`otlp.numerics.lanes`), which numba does not do by default.
 
     Examples
     --------

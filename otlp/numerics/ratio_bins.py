@@ -262,7 +262,7 @@ def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
         opened[b] |= below < most or above_end < most or start < mean < end or b == last
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray) -> Items:
     """List closed bins and opened tokens by p/q ascending.
 
@@ -300,7 +300,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
     return Items(start[:size], p_mass[:size], q_mass[:size], closed[:size])
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, int]:
     """Return the maximum of Q^n - P over prefixes, at least 0, and the length of the prefix."""
     delta, size = 0.0, 0
@@ -316,7 +316,7 @@ def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, in
     return delta, size
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def ratios_below(target: FloatArray, draft: FloatArray, cut: float) -> Mask:
     """Return a mask of the tokens that can be drafted and have p/q below `cut`; shape (V,)."""
     below = np.empty(target.size, np.bool_)

@@ -325,7 +325,7 @@ def _cells(
     return offsets, cells, mass
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", inline="always")
 def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
     """Write group and factor of each token; a token that is never drafted has ratio 0."""
     bits, spans = laws[2], laws[3]
