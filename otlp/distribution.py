@@ -341,10 +341,7 @@ def check_share(value: float, name: str, zero: bool = False) -> None:
 
 
 def _vector(probabilities: FloatArray) -> FloatArray:
-    if type(probabilities) is np.ndarray and probabilities.dtype == np.float64:
-        given = probabilities
-    else:
-        given = as_floats(probabilities, "probabilities")
+    given = as_floats(probabilities, "probabilities")
     with np.errstate(over="ignore", invalid="ignore"):
         valid = given.ndim == 1 and given.size > 0 and 0.0 < given.sum() < np.inf
     if not (valid and given.min() >= 0.0):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from otlp.testing.plain_block import Law, Random, draw, verify_block
 from otlp.testing.plain_two_slice import slices, verify_two_slice
 
-PlainRule: TypeAlias = Callable[[Any, Any, Any, Random], list[int]]
+PlainRule: TypeAlias = Callable[[Any, Any, Any, Random, str], list[int]]
 
 
 def residual(p: Law, q: Law) -> list[float]:

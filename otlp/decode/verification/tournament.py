@@ -20,12 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
-from otlp.checks import own_float_errors
+from otlp.capability import Capability, supported_if
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
@@ -260,19 +258,16 @@ class Tournament(Verification):
     2.6887
     """
 
-    name: ClassVar[str] = "tournament"
+    name = "tournament"
 
     def supports(self, drafting: Drafting) -> Capability:
         """Return whether the drafting has independent siblings."""
-        if drafting.independent:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            drafting.independent,
             f"{self.name} needs siblings that are certain or drawn i.i.d., not with "
             f"{drafting.kind_name} draws: use prefix_tree, mixed_tree, top_tree, or traversal",
         )
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Compute states downwards, select a path, accept upwards; see `Verification.verify`."""
         slots = tree.slots
@@ -320,7 +315,7 @@ class TwoSlicePaths(OfPaths, Tournament):
     2.6887
     """
 
-    name: ClassVar[str] = "two-slice"
+    name = "two-slice"
 
 
 @dataclass(eq=False)
