@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,10 +20,9 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def check_floats(values: object, name: str, ndim: int | None = None, rows: str = "") -> None:
+def check_floats(values: Any, name: str, ndim: int | None = None, rows: str = "") -> None:
     """Raise `InvalidInputError` unless `values` is a dense floating-point tensor (..., V)."""
     _check_type(values, name, FLOATS)
-    assert isinstance(values, Tensor)
     if values.ndim == 0 or values.shape[-1] == 0 or ndim not in (None, values.ndim):
         axes = rows or ("..., ", "", "B, ", "B, N, ", "B, K, L, ")[ndim or 0]
         raise InvalidInputError(
@@ -29,13 +30,12 @@ def check_floats(values: object, name: str, ndim: int | None = None, rows: str =
         )
 
 
-def check_tokens(tokens: object, name: str, axes: str) -> None:
+def check_tokens(tokens: Any, name: str, axes: str) -> None:
     """Raise `InvalidInputError` unless `tokens` is a dense integer tensor with the axes `axes`.
 
     Only the first axis (the rows) may be empty.
     """
     _check_type(tokens, name, INTEGERS)
-    assert isinstance(tokens, Tensor)
     if tokens.ndim != axes.count(",") + 1 or 0 in tokens.shape[1:]:
         raise InvalidInputError(
             f"{name} must have shape ({axes}), got {tuple(tokens.shape)}"

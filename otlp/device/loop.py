@@ -19,7 +19,7 @@ from otlp.device.compiling import CompiledStep, captured
 from otlp.device.decoded import Decoded
 from otlp.device.llama import Cache, Llama
 from otlp.device.round_state import PARTS, Rounds, RoundState, check_function
-from otlp.device.steps import Progress
+from otlp.device.steps import Progress, read_text
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.numerics.exponentials import Seed
@@ -263,9 +263,7 @@ class DeviceLoop:
 
 def _prefill(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
     """Write the prompts to the cache in chunks; entries after shorter prompts are overwritten."""
-    batch, device = text.shape[0], text.device
-    slots = torch.arange(cache[0][0].shape[2], device=device)
     for start in range(0, longest, PREFILL_TOKENS):
         stop = min(start + PREFILL_TOKENS, longest)
-        at = torch.arange(start, stop, device=device).expand(batch, -1)
-        model.forward(cache, text.gather(1, at), at, at, slots <= at[..., None])
+        positions = torch.arange(start, stop, device=text.device).expand(len(text), -1)
+        read_text(model, cache, text, positions)

@@ -27,6 +27,7 @@ from otlp.device.steps import (
     keep_slots,
     logits_to_probs,
     probs_after,
+    read_text,
     text_slots,
 )
 from otlp.numerics.exponentials import exponentials, row_keys
@@ -108,11 +109,9 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
     """Return the step that draws and appends one token per row without a draft model."""
 
     def step(cache: Cache, progress: Progress, noise: Tensor) -> None:
-        text, seq_lens = progress.text, progress.seq_lens
-        last = seq_lens[:, None] - 1
-        slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        hidden = model.forward(cache, text.gather(1, last), last, last, slots <= last[..., None])
-        append(progress, race(model, hidden, sampling, noise), torch.ones_like(seq_lens))
+        hidden = read_text(model, cache, progress.text, progress.seq_lens[:, None] - 1)
+        drawn = race(model, hidden, sampling, noise)
+        append(progress, drawn, torch.ones_like(progress.seq_lens))
 
     return step
 
@@ -173,11 +172,9 @@ def grow_step(
     def step(cache: Cache, text: Tensor, seq_lens: Tensor, noise: Tensor, grown: Grown) -> None:
         batch, context = text.shape
         at = torch.arange(cache[0][0].shape[2], device=text.device)
-        positions = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
         # The cache lacks the token before the last if it is an accepted leaf, so run two tokens.
-        hidden = model.forward(
-            cache, text.gather(1, positions), positions, positions, at <= positions[..., None]
-        )
+        last = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
+        hidden = read_text(model, cache, text, last)
         hidden, prefixes = hidden[:, -1:], text.new_empty(batch, 1, 0)
         score, above = noise.new_ones(batch, 1), text.new_zeros(batch, 1)
         seen = torch.zeros(batch, 1, offsets[-1], dtype=torch.bool, device=text.device)

@@ -121,9 +121,8 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
     ) -> None:  # fmt: skip
         batch, context = text.shape
         at = torch.arange(cache[0][0].shape[2], device=text.device)
-        positions = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
-        tokens = text.gather(1, positions)
-        hidden = model.forward(cache, tokens, positions, positions, at <= positions[..., None])
+        last = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
+        hidden = read_text(model, cache, text, last)
         prefixes, offset = text.new_empty(batch, 1, 0), 0
         q = probs_after(model, sampling, hidden[:, -1:], text, seq_lens, prefixes)
         rows, levels = [q], []
@@ -206,17 +205,19 @@ def text_slots(positions: Tensor, context: int, at: Tensor) -> tuple[Tensor, Ten
     return slots, at <= slots[..., None]
 
 
+def read_text(model: Llama, cache: Cache, text: Tensor, positions: Tensor) -> Tensor:
+    """Run a model on tokens of the text (B, m), which attend to the text up to themselves."""
+    mask = torch.arange(cache[0][0].shape[2], device=text.device) <= positions[..., None]
+    return model.forward(cache, text.gather(1, positions), positions, positions, mask)
+
+
 def plain_step(model: Llama, sampling: Sampling) -> Step:
     """Return the step that decodes and appends one token per row without a draft model."""
 
     def step(cache: Cache, progress: Progress, numbers: Tensor) -> None:
-        text, seq_lens = progress.text, progress.seq_lens
-        last = seq_lens[:, None] - 1
-        slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        mask = slots <= last[..., None]
-        hidden = model.forward(cache, text.gather(1, last), last, last, mask)
+        hidden = read_text(model, cache, progress.text, progress.seq_lens[:, None] - 1)
         p = logits_to_probs(model.logits(hidden[:, -1]), sampling)
-        append(progress, draw_index(p.double(), numbers), torch.ones_like(seq_lens))
+        append(progress, draw_index(p.double(), numbers), torch.ones_like(progress.seq_lens))
 
     return step
 

@@ -111,7 +111,7 @@ def assert_lossless(
 
     def audited(rule: Callable[..., Any], cell: Cell) -> AuditReport:
         size, zeros, dtype = cell
-        run = {"settings": settings, "rng": np.random.default_rng(seed)}
+        run: dict[str, Any] = {"settings": settings, "rng": np.random.default_rng(seed)}
         if isinstance(drafts, DraftedPaths | DraftedTree):
             models = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
             return audit_rounds(_converted(rule, dtype), *models, drafts, **run, **options)

@@ -114,10 +114,8 @@ class TopTree(Drafting):
         kept = np.append(0, self._most_likely(np.array(probs)))
         numbers = np.full(len(tokens), -1)
         numbers[kept] = np.arange(kept.size)
-        own, above = (
-            np.array(tokens)[kept],
-            np.where(kept > 0, numbers[np.array(parents)[kept]], -1),
-        )
+        own = np.array(tokens)[kept]
+        above = np.where(kept > 0, numbers[np.array(parents)[kept]], -1)
         inner = {int(numbers[node]): q for node, q in distributions.items() if numbers[node] >= 0}
         draws = {
             node: below for node in sorted(inner) if (below := np.flatnonzero(above == node)).size

@@ -204,11 +204,6 @@ class Branch:
         return NodeState(score if ending else powered(score, share / self.above_share), weight)
 
 
-def bottom(score: Score) -> float:
-    """Return the probability that the score never wins."""
-    return float(np.exp(score.left[-1, 0]))
-
-
 def _cut(score: Score | None, lower: float, upper: float) -> tuple[Score | None, Score | None]:
     """Return two scores whose maximum is `score`, with wins in the ratio `lower` to `upper`.
 
@@ -226,7 +221,9 @@ def _cut(score: Score | None, lower: float, upper: float) -> tuple[Score | None,
         return score, None
     if reached <= 0.0:
         return None, score
-    low = sliced(score, cell, offset, bottom(score) / reached, 1.0 / reached, 0.0)
+    low = sliced(
+        score, cell, offset, float(np.exp(score.left[-1, 0])) / reached, 1.0 / reached, 0.0
+    )
     return low, sliced(score, cell, offset, reached, 0.0, 1.0)
 
 
