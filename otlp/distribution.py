@@ -156,6 +156,12 @@ def entropy(distribution: FloatArray) -> float:
     return -float(positive @ np.log(positive))
 
 
+def logarithms(probabilities: npt.ArrayLike) -> FloatArray:
+    """Return natural logarithms; minus infinity for probability 0, without a warning."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probabilities))
+
+
 def total_variation(one: FloatArray, other: FloatArray) -> float:
     """Return the total variation distance, half the L1 distance."""
     return 0.5 * float(np.abs(one - other).sum())

@@ -10,10 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from otlp.auditing.audited_rule import name_of
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, logarithms
 from otlp.errors import InvalidInputError
 
 _LAWS = (
@@ -216,8 +214,7 @@ def _reader(position: int, log: bool, tensor: bool) -> Callable[[tuple[Any, ...]
     def read(arguments: tuple[Any, ...]) -> Any:
         picked = arguments[position]
         if log:
-            with np.errstate(divide="ignore"):
-                picked = np.log(picked)
+            picked = logarithms(picked)
         return _as_tensor(picked) if tensor else picked
 
     return read

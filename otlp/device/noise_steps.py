@@ -28,6 +28,7 @@ from otlp.device.steps import (
     logits_to_probs,
     probs_after,
     read_text,
+    read_tree,
     text_slots,
 )
 from otlp.numerics.exponentials import exponentials, row_keys
@@ -257,21 +258,11 @@ def score_step(model: Llama, sampling: Sampling, shape: GrownShape) -> Step:
     def step(
         cache: Cache, text: Tensor, seq_lens: Tensor, noise: Tensor, grown: Grown, drawn: Tensor
     ) -> None:
-        batch, context = text.shape
-        at = torch.arange(cache[0][0].shape[2], device=text.device)
-        last = seq_lens[:, None] - 1
-        depths = pad(grown.depths, (1, 0))
-        positions = last + depths
-        if shape.is_chain:
-            slots, mask = text_slots(positions, context, at)
-        else:
-            node_slots = context + torch.arange(shape.nodes, device=text.device)
-            slots = torch.cat([last, node_slots.expand(batch, -1)], 1)
-            own = pad(lineage(grown.parents, shape.drafting.length), (context, 0))
-            mask = (at < seq_lens[:, None, None]) | own
-        tokens = torch.cat([text.gather(1, last), grown.tokens], 1)
-        hidden = model.forward(cache, tokens, positions, slots, mask)
-        rows = torch.arange(batch, device=text.device)[:, None]
+        depths, own = pad(grown.depths, (1, 0)), None
+        if not shape.is_chain:
+            own = pad(lineage(grown.parents, shape.drafting.length), (text.shape[1], 0))
+        hidden = read_tree(model, cache, text, seq_lens, grown.tokens, depths, own)
+        rows = torch.arange(len(text), device=text.device)[:, None]
         drawn.copy_(race(model, hidden, sampling, noise[rows, depths]))
 
     return step

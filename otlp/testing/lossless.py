@@ -113,8 +113,9 @@ def assert_lossless(
         size, zeros, dtype = cell
         run: dict[str, Any] = {"settings": settings, "rng": np.random.default_rng(seed)}
         if isinstance(drafts, DraftedPaths | DraftedTree):
-            models = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
-            return audit_rounds(_converted(rule, dtype), *models, drafts, **run, **options)
+            target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
+            run |= options
+            return audit_rounds(_converted(rule, dtype), target, draft, drafts, **run)
         (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
         return audit(_converted(rule, dtype), p, drafts(q), **run)
 

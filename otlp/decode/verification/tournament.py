@@ -221,9 +221,8 @@ def _cut(score: Score | None, lower: float, upper: float) -> tuple[Score | None,
         return score, None
     if reached <= 0.0:
         return None, score
-    low = sliced(
-        score, cell, offset, float(np.exp(score.left[-1, 0])) / reached, 1.0 / reached, 0.0
-    )
+    never_wins = float(np.exp(score.left[-1, 0]))
+    low = sliced(score, cell, offset, never_wins / reached, 1.0 / reached, 0.0)
     return low, sliced(score, cell, offset, reached, 0.0, 1.0)
 
 
