@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from otlp.errors import UnsupportedProblemError
 
-__all__ = ["Capability", "fits", "supported_if"]
+__all__ = ["Capability", "fits"]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from otlp.numerics.compiled import compiled
 Places = NDArray[np.uint16]
 
 
-class Plan(NamedTuple):
+class CouplingArrays(NamedTuple):
     """Arrays of the coupling of a row over its bins; see `otlp.batched.coupling.Coupling`."""
 
     ratio: FloatArray
@@ -104,7 +104,7 @@ def _verify_rows(
     bins = np.empty(p.shape[1], np.uint16)
     masses = np.empty((size, 2), np.int64)
     ratio, level, ends = np.empty(size), np.empty(size), np.empty(size)
-    plan = Plan(ratio, level, ends, np.empty(size, np.int64), np.empty(size, np.int64))
+    plan = CouplingArrays(ratio, level, ends, np.empty(size, np.int64), np.empty(size, np.int64))
     for row in range(batch):
         n = 0
         for place in range(max_n):
@@ -184,7 +184,7 @@ def _power(base: float, n: int) -> float:
 
 @compiled(error_model="numpy")
 def _couple(
-    masses: IntArray, low: FloatArray, high: FloatArray, n: int, max_n: int, plan: Plan
+    masses: IntArray, low: FloatArray, high: FloatArray, n: int, max_n: int, plan: CouplingArrays
 ) -> tuple[int, int, float]:
     """Store the coupling of `otlp.batched.coupling.couple` in the arrays of a plan.
 
@@ -269,7 +269,7 @@ def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) 
 
 @compiled(error_model="numpy")
 def _score(
-    cell: int, ratio: float, which: float, move: float, place: float, n: int, plan: Plan
+    cell: int, ratio: float, which: float, move: float, place: float, n: int, plan: CouplingArrays
 ) -> float:
     _, _, ends, up, down = plan
     top = min(up[-1], down[-1]) - 1
