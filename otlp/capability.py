@@ -74,3 +74,8 @@ def fits(what: str, needed: float, memory_limit: float) -> Capability:
         f"{memory_limit / 1024**2:,.0f} MiB; raise the limit, use a smaller n, cut the draft with "
         "top_k, or use a solver that enumerates nothing (martingale for i.i.d. drafts)",
     )
+
+
+def supported_if(condition: bool, reason: str) -> Capability:
+    """Return whether a condition holds, and if not, the reason."""
+    return Capability(condition, "" if condition else reason)

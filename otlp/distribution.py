@@ -156,6 +156,12 @@ def entropy(distribution: FloatArray) -> float:
     return -float(positive @ np.log(positive))
 
 
+def logarithms(probabilities: npt.ArrayLike) -> FloatArray:
+    """Return natural logarithms; minus infinity for probability 0, without a warning."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probabilities))
+
+
 def total_variation(one: FloatArray, other: FloatArray) -> float:
     """Return the total variation distance, half the L1 distance."""
     return 0.5 * float(np.abs(one - other).sum())
@@ -341,10 +347,7 @@ def check_share(value: float, name: str, zero: bool = False) -> None:
 
 
 def _vector(probabilities: FloatArray) -> FloatArray:
-    if type(probabilities) is np.ndarray and probabilities.dtype == np.float64:
-        given = probabilities
-    else:
-        given = as_floats(probabilities, "probabilities")
+    given = as_floats(probabilities, "probabilities")
     with np.errstate(over="ignore", invalid="ignore"):
         valid = given.ndim == 1 and given.size > 0 and 0.0 < given.sum() < np.inf
     if not (valid and given.min() >= 0.0):

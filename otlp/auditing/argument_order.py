@@ -10,9 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from otlp.distribution import FloatArray
+from otlp.auditing.audited_rule import name_of
+from otlp.distribution import FloatArray, logarithms
 from otlp.errors import InvalidInputError
 
 _LAWS = (
@@ -94,7 +93,7 @@ def read_arguments(rule: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
     for names, engine in ENGINES.items():
         if names <= set(signature.parameters):
             raise InvalidInputError(
-                f"rule is {_name(rule)}, an engine's own function, over a batch: "
+                f"rule is {name_of(rule)}, an engine's own function, over a batch: "
                 f"`otlp lab audit-engine {engine}` audits it, or wrap it as docs/audit.md shows"
             )
     passed = _passed_parameters(signature)
@@ -103,7 +102,7 @@ def read_arguments(rule: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
     roles = _roles(passed)
     if roles is None:
         raise InvalidInputError(
-            f"rule is {_name(rule)}{signature}: it must accept (draft_tokens, p, q, rng), in "
+            f"rule is {name_of(rule)}{signature}: it must accept (draft_tokens, p, q, rng), in "
             "this order or with recognized names; wrap it in a function with these four parameters"
         )
     _check_unknown_names(rule, passed, roles)
@@ -202,7 +201,7 @@ def _check_unknown_names(rule: Callable[..., Any], passed: Parameters, roles: li
             CONTRADICTING_WORDS[role] | UNSUPPORTED_WORDS
         ):
             raise InvalidInputError(
-                f"rule is {_name(rule)}: its parameter {name} would receive {role} by position, "
+                f"rule is {name_of(rule)}: its parameter {name} would receive {role} by position, "
                 "but a rule receives draft_tokens, p, q and rng (or log p and log q as "
                 f"target_logits and draft_logits); rename {name}, give it a default, or wrap "
                 "the rule"
@@ -215,8 +214,7 @@ def _reader(position: int, log: bool, tensor: bool) -> Callable[[tuple[Any, ...]
     def read(arguments: tuple[Any, ...]) -> Any:
         picked = arguments[position]
         if log:
-            with np.errstate(divide="ignore"):
-                picked = np.log(picked)
+            picked = logarithms(picked)
         return _as_tensor(picked) if tensor else picked
 
     return read
@@ -226,7 +224,3 @@ def _as_tensor(array: Any) -> Any:
     import torch
 
     return torch.from_numpy(array)
-
-
-def _name(rule: object) -> str:
-    return str(getattr(rule, "__name__", type(rule).__name__))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from otlp.auditing.gtest import GTest, g_test
-from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.distribution import FloatArray, IntArray, Mask, logarithms, sum_by
 from otlp.drafts import DraftScheme
 
 MOST_TUPLES = 200_000
@@ -221,8 +221,7 @@ def _touched(tokens: IntArray, declared: DraftScheme) -> tuple[IntArray, FloatAr
 
 def _impossible(tokens: IntArray, declared: DraftScheme) -> Mask:
     """Mask of tuples of declared probability zero, excluding products that underflow."""
-    with np.errstate(divide="ignore"):
-        weight = np.log(declared.mean_draft)[tokens].sum(axis=1)
+    weight = logarithms(declared.mean_draft)[tokens].sum(axis=1)
     result: Mask = (declared.probability(tokens) <= 0.0) & ((weight > -600.0) | np.isinf(weight))
     return result
 

@@ -231,6 +231,23 @@ def enumerate_distribution(
     count = REPETITIONS if repetitions is None else repetitions
     hidden = HiddenInput(program)
 
+    def repeat(drawn: list[_Drawn], result: Result) -> None:
+        """Repeat a path with ordinary numbers and compare the results."""
+        repetition = _Repetition(drawn, rng)
+        try:
+            with hidden.calls(), followed_torch(repetition):
+                again: object = program(repetition)
+        except _Abandoned:
+            again = None
+        hidden.drawn_from(repetition.generators)
+        if again != result:
+            raise NotEnumerableError(
+                hidden.found()
+                or f"it returned {result} on one path, and {again} when the path was repeated with "
+                "ordinary random numbers: it uses randomness other than rng, keeps state between "
+                "runs, or uses a random number in a way that cannot be followed"
+            )
+
     while pending:
         run = _Explorer(pending.pop())
         try:
@@ -243,7 +260,7 @@ def enumerate_distribution(
         else:
             if run.reason:
                 raise NotEnumerableError(run.reason)
-            _repeat(program, run.drawn, result, rng, hidden)
+            repeat(run.drawn, result)
             weights[result] = weights.get(result, 0.0) + run.probability
             repeated += 1
             if len(followed) < REPETITIONS:
@@ -257,39 +274,8 @@ def enumerate_distribution(
             raise NotEnumerableError(f"it has more than {max_paths:,} paths")
     hidden.start_comparing()
     for index in rng.integers(len(followed), size=count) if followed else ():
-        drawn, result = followed[index]
-        _repeat(program, drawn, result, rng, hidden)
+        repeat(*followed[index])
         repeated += 1
     if reason := hidden.found():
         raise NotEnumerableError(reason)
     return ExactDistribution(weights, unexplored, paths, repeated)
-
-
-def _repeat(
-    program: Callable[[Any], Result],
-    drawn: list[_Drawn],
-    result: Result,
-    rng: np.random.Generator,
-    hidden: HiddenInput,
-) -> None:
-    """Repeat a path with ordinary numbers and compare the results.
-
-    Raises
-    ------
-    NotEnumerableError
-        If the results differ.
-    """
-    repetition = _Repetition(drawn, rng)
-    try:
-        with hidden.calls(), followed_torch(repetition):
-            again: object = program(repetition)
-    except _Abandoned:
-        again = None
-    hidden.drawn_from(repetition.generators)
-    if again != result:
-        raise NotEnumerableError(
-            hidden.found()
-            or f"it returned {result} on one path, and {again} when the path was repeated with "
-            "ordinary random numbers: it uses randomness other than rng, keeps state between "
-            "runs, or uses a random number in a way that cannot be followed"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,17 +27,8 @@ def audit_exactly(audited: AuditedRule, settings: AuditRun) -> AuditReport:
         If the draws cannot be enumerated, the unexplored paths could change the verdict, or real
         rounds do not follow the enumerated distribution.
     """
-
-    # `HiddenInput` inspects the closure of this function, so it must not hold a generator.
-    def program(source: Any) -> Step:
-        try:
-            tokens = audited.draft(1, source)
-        except InvalidInputError as error:  # Possibly because a draw cannot be followed.
-            raise NotEnumerableError(str(error)) from error
-        return Step(tuple(tokens[0].tolist()), audited.play(tokens, source)[0])
-
     law = enumerate_distribution(
-        program,
+        one_round(audited),
         settings.max_paths,
         settings.rng,
         lambda paths: settings.progress("following paths", paths / settings.max_paths),
@@ -70,6 +61,20 @@ def audit_exactly(audited: AuditedRule, settings: AuditRun) -> AuditReport:
         real_tests=check_real_calls(audited, settings, law, texts),
         sample_error=_sample_error(audited, law.weights, drafted),
     )
+
+
+def one_round(audited: AuditedRule) -> Callable[[Any], Step]:
+    """Return the program that drafts and verifies one round from a source of random numbers."""
+
+    # `HiddenInput` inspects the closure of this function, so it must not hold a generator.
+    def program(source: Any) -> Step:
+        try:
+            tokens = audited.draft(1, source)
+        except InvalidInputError as error:  # Possibly because a draw cannot be followed.
+            raise NotEnumerableError(str(error)) from error
+        return Step(tuple(tokens[0].tolist()), audited.play(tokens, source)[0])
+
+    return program
 
 
 def audit_conditionals(audited: AuditedTokenRule, settings: AuditRun) -> AuditReport:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 import numpy as np
@@ -213,15 +213,14 @@ class LazyTensors(TorchFunctionMode):
 
     _of_array = _of_numpy
 
-    def _of_argmax(self, tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        return self._chosen(np.argmax, tensor, dim, keepdim)
-
-    def _of_argmin(self, tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        return self._chosen(np.argmin, tensor, dim, keepdim)
-
-    def _chosen(self, function: Any, tensor: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    def _chosen(
+        self, function: Any, tensor: Tensor, dim: int | None = None, keepdim: bool = False
+    ) -> Tensor:
         found = function(self._numbers(tensor), axis=dim, keepdims=keepdim)
         return torch.from_numpy(np.asarray(found, dtype=np.int64))
+
+    _of_argmax = partialmethod(_chosen, np.argmax)
+    _of_argmin = partialmethod(_chosen, np.argmin)
 
     def _of_cumprod(self, tensor: Tensor, dim: int, **kwargs: Any) -> Tensor:
         numbers = np.multiply.accumulate(self._numbers(tensor), axis=dim)
@@ -240,15 +239,12 @@ class LazyTensors(TorchFunctionMode):
 
     # Random draws.
 
-    def _draw_rand(self, func: Any, *size: Any, generator: Any = None, **form: Any) -> Tensor:
-        wanted = torch.empty(*size, **form)
+    def _draw_rand(self, func: Any, *shape: Any, generator: Any = None, **form: Any) -> Tensor:
+        empty = torch.empty_like if func.__name__ == "rand_like" else torch.empty
+        wanted = empty(*shape, **form)
         return self._remember(wanted, self._source.random(tuple(wanted.shape)))
 
-    def _draw_rand_like(
-        self, func: Any, tensor: Tensor, *, generator: Any = None, **form: Any
-    ) -> Tensor:
-        wanted = torch.empty_like(tensor, **form)
-        return self._remember(wanted, self._source.random(tuple(wanted.shape)))
+    _draw_rand_like = _draw_rand
 
     def _draw_uniform(
         self, func: Any, tensor: Tensor, low: float = 0.0, high: float = 1.0, **form: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -96,17 +97,10 @@ class LazyUniform:
         below = self.run.below(self.interval, self.inverse(threshold)) == self.increasing
         return below == less
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, less=True, equal=False)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, less=True, equal=True)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, less=False, equal=False)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, less=False, equal=True)
+    __lt__ = partialmethod(_compare, less=True, equal=False)
+    __le__ = partialmethod(_compare, less=True, equal=True)
+    __gt__ = partialmethod(_compare, less=False, equal=False)
+    __ge__ = partialmethod(_compare, less=False, equal=True)
 
     def _scalar(self, value: Any) -> float | None:
         """Return an ordinary number (also from a 0-d array or tensor) as a float, else None."""

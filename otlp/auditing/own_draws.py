@@ -92,7 +92,7 @@ def audit_own_draws(audited: OwnDraws, settings: AuditRun) -> AuditReport:
     step = audited.batch or 1
 
     def play(rule: OwnDraws) -> tuple[AuditReport, IntArray, list[Any]]:
-        tokens, outputs = play_rounds(rule, settings.samples, settings.rng, settings.progress, step)
+        tokens, outputs = play_rounds(rule, settings, settings.samples, step)
         return judge_sample(rule, half, WHY, tokens, outputs), tokens, outputs
 
     report, tokens, outputs = play(audited)

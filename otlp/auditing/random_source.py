@@ -57,8 +57,6 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         _SCRATCH.random(size, dtype)
         if out is not None:
             self.give_up("it calls rng.random with out=")
-        if size is None:
-            return self.uniform_number()
         return self._map(size, lambda number: number)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from otlp.auditing.audited_rule import AuditedRule, Output, Progress, Step
+from otlp.auditing.audited_rule import AuditedRule, Output, Step
 from otlp.auditing.enumeration import ExactDistribution, NotEnumerableError
 from otlp.auditing.gtest import GTest, g_test
 from otlp.auditing.settings import AuditRun
@@ -38,11 +38,7 @@ class RefutedError(NotEnumerableError):
 
 
 def play_rounds(
-    audited: AuditedRule,
-    rounds: int,
-    rng: np.random.Generator,
-    progress: Progress,
-    step: int | None = None,
+    audited: AuditedRule, settings: AuditRun, rounds: int, step: int | None = None
 ) -> tuple[IntArray, list[Output]]:
     """Play rounds in batches of `step`; return the drafted tokens and the outputs.
 
@@ -57,12 +53,12 @@ def play_rounds(
     check_memory(f"{rounds:,} tuples of n = {width:,} drafts", 16.0 * rounds * width, MEMORY_LIMIT)
     outputs: list[Output] = []
     tokens = np.empty((rounds, width), dtype=np.int64)
-    with seeded_torch(rng):
+    with seeded_torch(settings.rng):
         for start in range(0, rounds, step):
             rows = tokens[start : start + step]
-            rows[:] = audited.draft(len(rows), rng)
-            outputs += audited.play(rows, rng)
-            progress("sampling", min(1.0, (start + step) / rounds))
+            rows[:] = audited.draft(len(rows), settings.rng)
+            outputs += audited.play(rows, settings.rng)
+            settings.progress("sampling", min(1.0, (start + step) / rounds))
     return tokens, outputs
 
 
@@ -97,7 +93,7 @@ def check_real_calls(
     Rows of a batch with renamed tokens (see `AuditedRule.token_shifts`) are not enumerated.  If
     the rule is lossless, their texts follow the target.
     """
-    tokens, outputs = play_rounds(audited, CALLS, settings.rng, settings.progress)
+    tokens, outputs = play_rounds(audited, settings, CALLS)
     shifts = audited.token_shifts(audited.batch or 1)
     own = shifts[np.arange(CALLS) % shifts.size] == 0
     steps = [

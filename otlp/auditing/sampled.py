@@ -31,8 +31,7 @@ def audit_by_sampling(audited: AuditedRule, settings: AuditRun, why: str) -> Aud
     SizeLimitError
         If the drafted tuples would need more than 2 GiB.
     """
-    played = play_rounds(audited, settings.samples, settings.rng, settings.progress)
-    return judge_sample(audited, settings, why, *played)
+    return judge_sample(audited, settings, why, *play_rounds(audited, settings, settings.samples))
 
 
 def judge_sample(

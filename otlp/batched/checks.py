@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,10 +20,9 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def check_floats(values: object, name: str, ndim: int | None = None, rows: str = "") -> None:
+def check_floats(values: Any, name: str, ndim: int | None = None, rows: str = "") -> None:
     """Raise `InvalidInputError` unless `values` is a dense floating-point tensor (..., V)."""
     _check_type(values, name, FLOATS)
-    assert isinstance(values, Tensor)
     if values.ndim == 0 or values.shape[-1] == 0 or ndim not in (None, values.ndim):
         axes = rows or ("..., ", "", "B, ", "B, N, ", "B, K, L, ")[ndim or 0]
         raise InvalidInputError(
@@ -29,13 +30,12 @@ def check_floats(values: object, name: str, ndim: int | None = None, rows: str =
         )
 
 
-def check_tokens(tokens: object, name: str, axes: str) -> None:
+def check_tokens(tokens: Any, name: str, axes: str) -> None:
     """Raise `InvalidInputError` unless `tokens` is a dense integer tensor with the axes `axes`.
 
     Only the first axis (the rows) may be empty.
     """
     _check_type(tokens, name, INTEGERS)
-    assert isinstance(tokens, Tensor)
     if tokens.ndim != axes.count(",") + 1 or 0 in tokens.shape[1:]:
         raise InvalidInputError(
             f"{name} must have shape ({axes}), got {tuple(tokens.shape)}"
@@ -141,15 +141,15 @@ def check_logits(logits: Tensor, temperatures: Tensor) -> None:
         )
 
 
-def check_enough(values: Tensor, n: int, name: str) -> None:
+def check_enough(probabilities: Tensor, n: int) -> None:
     """Raise `InvalidInputError`, naming the row, unless each row has n tokens of mass > 0."""
-    count = (values > 0).sum(-1)
+    count = (probabilities > 0).sum(-1)
     if bool((count < n).any()):
         row = _first(count < n)
         where = ", ".join(map(str, row))
         raise InvalidInputError(
-            f"{name} row {where} must have at least n = {n} tokens of positive probability, got "
-            f"{int(count[row])}"
+            f"probabilities row {where} must have at least n = {n} tokens of positive "
+            f"probability, got {int(count[row])}"
         )
 
 
@@ -176,8 +176,7 @@ def check_drafted(
     """
     vocab_size = draft.shape[-1]
     refuse(
-        drafted & ((tokens < 0) | (tokens >= vocab_size)), tokens, TokenOutOfRangeError,
-        "draft_tokens", axes,
+        drafted & ((tokens < 0) | (tokens >= vocab_size)), tokens, TokenOutOfRangeError, axes,
         f"token id {{}} lies outside the vocabulary [0, {vocab_size}); {padding}",
     )  # fmt: skip
     if draft.ndim == tokens.ndim:
@@ -185,7 +184,7 @@ def check_drafted(
     else:
         mass = draft.gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
     refuse(
-        drafted & (mass == 0), tokens, ZeroProbabilityError, "draft_tokens", axes,
+        drafted & (mass == 0), tokens, ZeroProbabilityError, axes,
         "token {} has draft probability 0; pass the distribution that the drafts were sampled from",
     )  # fmt: skip
 
@@ -195,37 +194,30 @@ def check_different(tokens: Tensor, padding: int) -> None:
     ordered = tokens.sort(1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != padding)
     refuse(
-        twice, ordered[:, 1:], ZeroProbabilityError, "draft_tokens", ("row",),
+        twice, ordered[:, 1:], ZeroProbabilityError, ("row",),
         "token {} occurs twice; drafts without replacement must be distinct (for i.i.d. drafts use "
         "martingale or recursive_rejection)",
     )  # fmt: skip
 
 
 def refuse(
-    refused: Tensor,
-    values: Tensor,
-    kind: type[OTLPError],
-    name: str,
-    axes: tuple[str, ...],
-    reason: str,
+    refused: Tensor, tokens: Tensor, kind: type[OTLPError], axes: tuple[str, ...], reason: str
 ) -> None:
-    """Raise an error of type `kind` at the first refused position, if any.
+    """Raise an error of type `kind` at the first refused token, if any.
 
     Parameters
     ----------
-    refused, values : Tensor, shape (B, ...)
+    refused, tokens : Tensor, shape (B, ...)
     kind : type
-    name : str
-        Name of the argument in the message.
     axes : tuple of str
         Names of the axes in the message; the last name may be left out.
     reason : str
-        Reason in the message, with a ``{}`` for the value.
+        Reason in the message, with a ``{}`` for the token.
     """
     if bool(refused.any()):
         at = _first(refused)
         place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, at, strict=False))
-        raise kind(f"{name} {place}: {reason.format(int(values[at]))}")
+        raise kind(f"draft_tokens {place}: {reason.format(int(tokens[at]))}")
 
 
 def reads_values(validate: bool, values: Tensor) -> bool:

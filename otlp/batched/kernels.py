@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 
 LEAST_TRITON = 3
 """Oldest major version of Triton that the kernels support."""
@@ -41,8 +41,7 @@ def supports_kernels(device: torch.device | str) -> Capability:
     device = torch.device(device)
     if device.type == "cuda":
         return _of_gpu(torch.cuda.current_device() if device.index is None else device.index)
-    known = device.type == "cpu"
-    return Capability(known, "" if known else f"otlp has no kernels for devices of type {device}")
+    return supported_if(device.type == "cpu", f"otlp has no kernels for devices of type {device}")
 
 
 @cache
@@ -65,8 +64,7 @@ def supports_triton(installed: str | None, capability: tuple[int, int], hip: boo
     if int(installed.split(".")[0]) < LEAST_TRITON:
         return Capability(False, f"update Triton to {LEAST_TRITON}.0 or later, got {installed}")
     major, minor = capability
-    if major < LEAST_GPU:
-        return Capability(
-            False, f"Triton needs compute capability {LEAST_GPU}.0, the GPU has {major}.{minor}"
-        )
-    return Capability(True)
+    return supported_if(
+        major >= LEAST_GPU,
+        f"Triton needs compute capability {LEAST_GPU}.0, the GPU has {major}.{minor}",
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from math import inf, isinf
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,17 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 
 Places = NDArray[np.uint16]
+
+
+class CouplingArrays(NamedTuple):
+    """Arrays of the coupling of a row over its bins; see `otlp.batched.coupling.Coupling`."""
+
+    ratio: FloatArray
+    level: FloatArray
+    ends: FloatArray
+    up: IntArray
+    down: IntArray
+
 
 GRAIN = 2**16
 """Number of entries above which another thread is started."""
@@ -92,7 +104,7 @@ def _verify_rows(
     bins = np.empty(p.shape[1], np.uint16)
     masses = np.empty((size, 2), np.int64)
     ratio, level, ends = np.empty(size), np.empty(size), np.empty(size)
-    up, down = np.empty(size, np.int64), np.empty(size, np.int64)
+    plan = CouplingArrays(ratio, level, ends, np.empty(size, np.int64), np.empty(size, np.int64))
     for row in range(batch):
         n = 0
         for place in range(max_n):
@@ -101,7 +113,7 @@ def _verify_rows(
         if n > 0:
             masses[:] = 0
             _add_up(p[row], q[row], shift, offset, bins, masses)
-            first, last, scale = _couple(masses, low, high, n, max_n, ratio, level, ends, up, down)
+            first, last, scale = _couple(masses, low, high, n, max_n, plan)
             highest = -1.0
             for place in range(max_n):
                 if drafted[row, place]:
@@ -112,7 +124,7 @@ def _verify_rows(
                         cell = size - 1
                     r = own_ratio * scale if isinf(level[own]) else ratio[cell]
                     which, move, at = numbers[row, place : 3 * max_n : max_n]
-                    score = _score(cell, r, which, move, at, n, ends, up, down)
+                    score = _score(cell, r, which, move, at, n, plan)
                     if score > highest:
                         best, highest, cut = place, score, level[own]
             drawn = q_at[row, best] * cut
@@ -172,21 +184,13 @@ def _power(base: float, n: int) -> float:
 
 @compiled(error_model="numpy")
 def _couple(
-    masses: IntArray,
-    low: FloatArray,
-    high: FloatArray,
-    n: int,
-    max_n: int,
-    ratio: FloatArray,
-    level: FloatArray,
-    ends: FloatArray,
-    up: IntArray,
-    down: IntArray,
+    masses: IntArray, low: FloatArray, high: FloatArray, n: int, max_n: int, plan: CouplingArrays
 ) -> tuple[int, int, float]:
-    """Store the coupling of `otlp.batched.coupling.couple` in the arrays passed.
+    """Store the coupling of `otlp.batched.coupling.couple` in the arrays of a plan.
 
     Returns `first`, `last` and `scale`.
     """
+    ratio, level, ends, up, down = plan
     size, target, draft = len(masses), masses[:, 0], masses[:, 1]
     p_units, q_units = target.sum(), draft.sum()
     total = float(q_units)
@@ -265,16 +269,9 @@ def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) 
 
 @compiled(error_model="numpy")
 def _score(
-    cell: int,
-    ratio: float,
-    which: float,
-    move: float,
-    place: float,
-    n: int,
-    ends: FloatArray,
-    up: IntArray,
-    down: IntArray,
+    cell: int, ratio: float, which: float, move: float, place: float, n: int, plan: CouplingArrays
 ) -> float:
+    _, _, ends, up, down = plan
     top = min(up[-1], down[-1]) - 1
     partner = _partner(up, down, cell, which, top)
     if partner == cell:

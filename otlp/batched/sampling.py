@@ -223,7 +223,7 @@ def sample_without_replacement(
         raise InvalidInputError(f"n must be an int from 1 to V = {vocab_size:,}, got {n!r}")
     rows, numbers = _checked(probabilities, vocab_size, generator, validate)
     if reads_values(validate, rows):
-        check_enough(probabilities.detach(), n, "probabilities")
+        check_enough(probabilities.detach(), n)
     found = [_first_arrivals(rows[i].double(), numbers[i], n) for i in chunks(rows, vocab_size)]
     return torch.cat(found).view(*probabilities.shape[:-1], n)
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from otlp.checks import number
-from otlp.distribution import FloatArray, entropy, total_variation
+from otlp.distribution import FloatArray, entropy, logarithms, total_variation
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 
@@ -126,8 +126,7 @@ class BiLD(_Threshold, Rule):
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
         drafted = q > 0.0
-        with np.errstate(divide="ignore"):
-            return bool(-(q[drafted] @ np.log(p[drafted])) > self.alpha)
+        return bool(-(q[drafted] @ logarithms(p[drafted])) > self.alpha)
 
     def greedy(self) -> _GreedyBiLD:
         """Return the rule with the discrepancy -log p at the draft's most likely token."""

@@ -120,8 +120,8 @@ class IidRounds(Rounds):
 
     def tensors(self, batch: int, context: int) -> tuple[Tensor, Drafted | None]:
         """Return the buffer of uniform random numbers and the buffers of the drafts."""
-        numbers = torch.zeros(batch, self.numbers_a_round, dtype=torch.float64, device=self.device)
-        numbers.fill_(0.5)
+        shape = batch, self.numbers_a_round
+        numbers = torch.full(shape, 0.5, dtype=torch.float64, device=self.device)
         if not self.length:
             return numbers, None
         p, q = (

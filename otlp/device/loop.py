@@ -19,7 +19,7 @@ from otlp.device.compiling import CompiledStep, captured
 from otlp.device.decoded import Decoded
 from otlp.device.llama import Cache, Llama
 from otlp.device.round_state import PARTS, Rounds, RoundState, check_function
-from otlp.device.steps import Progress
+from otlp.device.steps import Progress, read_text
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.numerics.exponentials import Seed
@@ -51,6 +51,17 @@ class DeviceLoop:
     capture : callable
         Function of a round and a device that returns the function to call for each round; the
         default `captured` captures a CUDA graph on a GPU.
+
+    Attributes
+    ----------
+    target : Llama
+        Target model, whose distribution the texts follow.
+    length : int
+        Length L of the longest drafted path; 0 without a draft model.
+    nodes : int
+        Number of drafted tokens per round and text.
+    numbers_a_round : int
+        Number of random numbers per round and text; 1 (a key) for `NoiseRounds`.
 
     Raises
     ------
@@ -85,30 +96,12 @@ class DeviceLoop:
         self.rounds, self.compiled = rounds, compiled
         self.capture = check_function(capture, "capture")
         self.models, self.device = rounds.models.all, rounds.models.device
+        self.target, self.length, self.nodes = rounds.models.target, rounds.length, rounds.nodes
+        self.numbers_a_round = rounds.numbers_a_round
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.ends = self._tensor(token_ids(list(ends), "ends", self.target.vocab_size).tolist())
         self._steps: dict[tuple[int, int], dict[str, Any]] = {}
         self._kept: tuple[tuple[int, int], RoundState, Callable[[], None]] | None = None
-
-    @property
-    def target(self) -> Llama:
-        """Target model, whose distribution the texts follow."""
-        return self.models[0]
-
-    @property
-    def length(self) -> int:
-        """Length L of the longest drafted path; 0 without a draft model."""
-        return self.rounds.length
-
-    @property
-    def nodes(self) -> int:
-        """Number of drafted tokens per round and text."""
-        return self.rounds.nodes
-
-    @property
-    def numbers_a_round(self) -> int:
-        """Number of random numbers per round and text; 1 (a key) for `NoiseRounds`."""
-        return self.rounds.numbers_a_round
 
     @property
     def uncompiled(self) -> list[str]:
@@ -204,10 +197,7 @@ class DeviceLoop:
             done = torch.zeros((), dtype=torch.bool, device=self.device)
             state = RoundState(
                 Progress(text, seq_lens, goal, calls, done, self.ends),
-                [
-                    model.new_cache(batch, own)
-                    for model, own in zip(self.models, slots, strict=True)
-                ],
+                [model.new_cache(batch, own) for model, own in models],
                 self._steps_of((batch, context)),
                 *self.rounds.tensors(batch, context),
             )
@@ -224,12 +214,9 @@ class DeviceLoop:
                 f"({size / 2**20:,.1f} MiB per text); decode fewer or shorter texts at a time, or "
                 "load the models in half precision"
             ) from error
-        self._kept = (
-            (batch, context),
-            state,
-            self.capture(lambda: self.rounds.play(state), self.device),
-        )
-        return self._kept[1:]
+        play = self.capture(lambda: self.rounds.play(state), self.device)
+        self._kept = (batch, context), state, play
+        return state, play
 
     def _steps_of(self, shape: tuple[int, int]) -> dict[str, Any]:
         """Return the steps for a batch size and a context; each shape is compiled separately."""
@@ -276,9 +263,7 @@ class DeviceLoop:
 
 def _prefill(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
     """Write the prompts to the cache in chunks; entries after shorter prompts are overwritten."""
-    batch, device = text.shape[0], text.device
-    slots = torch.arange(cache[0][0].shape[2], device=device)
     for start in range(0, longest, PREFILL_TOKENS):
         stop = min(start + PREFILL_TOKENS, longest)
-        at = torch.arange(start, stop, device=device).expand(batch, -1)
-        model.forward(cache, text.gather(1, at), at, at, slots <= at[..., None])
+        positions = torch.arange(start, stop, device=text.device).expand(len(text), -1)
+        read_text(model, cache, text, positions)

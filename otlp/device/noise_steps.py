@@ -27,6 +27,8 @@ from otlp.device.steps import (
     keep_slots,
     logits_to_probs,
     probs_after,
+    read_text,
+    read_tree,
     text_slots,
 )
 from otlp.numerics.exponentials import exponentials, row_keys
@@ -108,11 +110,9 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
     """Return the step that draws and appends one token per row without a draft model."""
 
     def step(cache: Cache, progress: Progress, noise: Tensor) -> None:
-        text, seq_lens = progress.text, progress.seq_lens
-        last = seq_lens[:, None] - 1
-        slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        hidden = model.forward(cache, text.gather(1, last), last, last, slots <= last[..., None])
-        append(progress, race(model, hidden, sampling, noise), torch.ones_like(seq_lens))
+        hidden = read_text(model, cache, progress.text, progress.seq_lens[:, None] - 1)
+        drawn = race(model, hidden, sampling, noise)
+        append(progress, drawn, torch.ones_like(progress.seq_lens))
 
     return step
 
@@ -173,11 +173,9 @@ def grow_step(
     def step(cache: Cache, text: Tensor, seq_lens: Tensor, noise: Tensor, grown: Grown) -> None:
         batch, context = text.shape
         at = torch.arange(cache[0][0].shape[2], device=text.device)
-        positions = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
         # The cache lacks the token before the last if it is an accepted leaf, so run two tokens.
-        hidden = model.forward(
-            cache, text.gather(1, positions), positions, positions, at <= positions[..., None]
-        )
+        last = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
+        hidden = read_text(model, cache, text, last)
         hidden, prefixes = hidden[:, -1:], text.new_empty(batch, 1, 0)
         score, above = noise.new_ones(batch, 1), text.new_zeros(batch, 1)
         seen = torch.zeros(batch, 1, offsets[-1], dtype=torch.bool, device=text.device)
@@ -260,21 +258,11 @@ def score_step(model: Llama, sampling: Sampling, shape: GrownShape) -> Step:
     def step(
         cache: Cache, text: Tensor, seq_lens: Tensor, noise: Tensor, grown: Grown, drawn: Tensor
     ) -> None:
-        batch, context = text.shape
-        at = torch.arange(cache[0][0].shape[2], device=text.device)
-        last = seq_lens[:, None] - 1
-        depths = pad(grown.depths, (1, 0))
-        positions = last + depths
-        if shape.is_chain:
-            slots, mask = text_slots(positions, context, at)
-        else:
-            node_slots = context + torch.arange(shape.nodes, device=text.device)
-            slots = torch.cat([last, node_slots.expand(batch, -1)], 1)
-            own = pad(lineage(grown.parents, shape.drafting.length), (context, 0))
-            mask = (at < seq_lens[:, None, None]) | own
-        tokens = torch.cat([text.gather(1, last), grown.tokens], 1)
-        hidden = model.forward(cache, tokens, positions, slots, mask)
-        rows = torch.arange(batch, device=text.device)[:, None]
+        depths, own = pad(grown.depths, (1, 0)), None
+        if not shape.is_chain:
+            own = pad(lineage(grown.parents, shape.drafting.length), (text.shape[1], 0))
+        hidden = read_tree(model, cache, text, seq_lens, grown.tokens, depths, own)
+        rows = torch.arange(len(text), device=text.device)[:, None]
         drawn.copy_(race(model, hidden, sampling, noise[rows, depths]))
 
     return step

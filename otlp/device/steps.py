@@ -121,9 +121,8 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
     ) -> None:  # fmt: skip
         batch, context = text.shape
         at = torch.arange(cache[0][0].shape[2], device=text.device)
-        positions = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
-        tokens = text.gather(1, positions)
-        hidden = model.forward(cache, tokens, positions, positions, at <= positions[..., None])
+        last = torch.stack([seq_lens - 2, seq_lens - 1], 1).clamp(min=0)
+        hidden = read_text(model, cache, text, last)
         prefixes, offset = text.new_empty(batch, 1, 0), 0
         q = probs_after(model, sampling, hidden[:, -1:], text, seq_lens, prefixes)
         rows, levels = [q], []
@@ -170,22 +169,13 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
     def step(
         cache: Cache, text: Tensor, seq_lens: Tensor, own: Tensor, drafted: Tensor, probs: Tensor
     ) -> None:
-        batch, context = text.shape
-        last = seq_lens[:, None] - 1
         levels = torch.split(drafted, widths, 1)
-        level_positions = ((last + 1 + at).expand_as(one) for at, one in enumerate(levels))
-        positions = torch.cat([last, *level_positions], 1)
-        at = torch.arange(cache[0][0].shape[2], device=text.device)
-        if is_chain(branching):
-            slots, mask = text_slots(positions, context, at)
-        else:
-            drawn_slots = context + torch.arange(drafted.shape[1], device=text.device)
-            slots = torch.cat([last, drawn_slots.expand(batch, -1)], 1)
-            mask = (at < seq_lens[:, None, None]) | own
-        tokens = torch.cat([text.gather(1, last), drafted], 1)
-        hidden = model.forward(cache, tokens, positions, slots, mask)
+        below = [torch.full_like(one, depth) for depth, one in enumerate(levels, start=1)]
+        depths = torch.cat([torch.zeros_like(drafted[:, :1]), *below], 1)
+        seen = None if is_chain(branching) else own
+        hidden = read_tree(model, cache, text, seq_lens, drafted, depths, seen)
         root, *rows = torch.split(logits_to_probs(model.logits(hidden), sampling), [1, *widths], 1)
-        found, prefixes = [root], drafted.new_empty(batch, 1, 0)
+        found, prefixes = [root], drafted.new_empty(len(drafted), 1, 0)
         for row, drawn, children in zip(rows, levels, branching, strict=True):
             prefixes = prefixes.repeat_interleave(children, 1)
             prefixes = torch.cat([prefixes, drawn[..., None]], 2)
@@ -206,17 +196,45 @@ def text_slots(positions: Tensor, context: int, at: Tensor) -> tuple[Tensor, Ten
     return slots, at <= slots[..., None]
 
 
+def read_text(model: Llama, cache: Cache, text: Tensor, positions: Tensor) -> Tensor:
+    """Run a model on tokens of the text (B, m), which attend to the text up to themselves."""
+    mask = torch.arange(cache[0][0].shape[2], device=text.device) <= positions[..., None]
+    return model.forward(cache, text.gather(1, positions), positions, positions, mask)
+
+
+def read_tree(
+    model: Llama, cache: Cache, text: Tensor, seq_lens: Tensor, drafted: Tensor, depths: Tensor,
+    own: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Run the target on the last token of the text and the drafted tokens (B, N).
+
+    Parameters
+    ----------
+    depths : Tensor, shape (B, 1 + N)
+        Depths of these tokens in the tree.
+    own : Tensor of bool, shape (..., 1 + N, C + N), or None
+        Drafted slots that each token attends to; None for a chain.
+    """
+    (batch, context), last = text.shape, seq_lens[:, None] - 1
+    at = torch.arange(cache[0][0].shape[2], device=text.device)
+    positions = last + depths
+    if own is None:
+        slots, mask = text_slots(positions, context, at)
+    else:
+        drafted_slots = context + torch.arange(drafted.shape[1], device=text.device)
+        slots = torch.cat([last, drafted_slots.expand(batch, -1)], 1)
+        mask = (at < seq_lens[:, None, None]) | own
+    tokens = torch.cat([text.gather(1, last), drafted], 1)
+    return model.forward(cache, tokens, positions, slots, mask)
+
+
 def plain_step(model: Llama, sampling: Sampling) -> Step:
     """Return the step that decodes and appends one token per row without a draft model."""
 
     def step(cache: Cache, progress: Progress, numbers: Tensor) -> None:
-        text, seq_lens = progress.text, progress.seq_lens
-        last = seq_lens[:, None] - 1
-        slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        mask = slots <= last[..., None]
-        hidden = model.forward(cache, text.gather(1, last), last, last, mask)
+        hidden = read_text(model, cache, progress.text, progress.seq_lens[:, None] - 1)
         p = logits_to_probs(model.logits(hidden[:, -1]), sampling)
-        append(progress, draw_index(p.double(), numbers), torch.ones_like(seq_lens))
+        append(progress, draw_index(p.double(), numbers), torch.ones_like(progress.seq_lens))
 
     return step
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
     gives = FlowNetwork
     keeps = NetworkInverse
 
-    part: ClassVar[str] = "build"
+    part = "build"
 
     def reduce(self, source: RelaxedOTLP) -> tuple[FlowNetwork, NetworkInverse]:
         """Build the arcs and capacities."""

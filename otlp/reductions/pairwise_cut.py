@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -64,7 +63,7 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
     gives = FlowNetwork
     keeps = int
 
-    part: ClassVar[str] = "build"
+    part = "build"
 
     memory_limit: int = MEMORY_LIMIT
 

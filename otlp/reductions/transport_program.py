@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram, RelaxedOTLP]):
     gives = TransportProgram
     keeps = RelaxedOTLP
 
-    part: ClassVar[str] = "build"
+    part = "build"
 
     def reduce(self, source: RelaxedOTLP) -> tuple[TransportProgram, RelaxedOTLP]:
         """Build the program from the arrays of the relaxed problem."""
@@ -123,7 +122,7 @@ class FullProgram(Reduction[Problem, TransportProgram, RelaxationInverse]):
     gives = TransportProgram
     keeps = RelaxationInverse
 
-    part: ClassVar[str] = "build"
+    part = "build"
 
     memory_limit: int = MEMORY_LIMIT
 

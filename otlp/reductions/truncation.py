@@ -8,7 +8,7 @@ selected at random, which splits the bucket's mass in proportion to q.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,8 +94,7 @@ class Buckets:
 
         A mismatch is then an excess, and scaling it down costs nothing.
         """
-        raised = np.maximum(self.most * self.draft, self.wanted)
-        return Buckets(self.labels, self.draft, raised, self.most, self.mismatch)
+        return replace(self, wanted=np.maximum(self.most * self.draft, self.wanted))
 
 
 def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Buckets:

@@ -7,7 +7,7 @@ which must fail the same audit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -105,10 +105,20 @@ def assert_lossless(
     >>> [report.verdict.name for report in reports[:2]]
     ['NOT_LOSSLESS', 'LOSSLESS']
     """
-    options = {"sampler": sampler, "drafter": drafter, "batch": batch}
+    options: dict[str, Any] = {"sampler": sampler, "drafter": drafter, "batch": batch}
     sizes = _checked_sizes(rule, drafts, vocab_sizes, dtypes, least_error, options)
     settings = settings.filled(DEFAULT_ROUNDS)
-    audited = partial(_audited, drafts=drafts, seed=seed, options=options, settings=settings)
+
+    def audited(rule: Callable[..., Any], cell: Cell) -> AuditReport:
+        size, zeros, dtype = cell
+        run: dict[str, Any] = {"settings": settings, "rng": np.random.default_rng(seed)}
+        if isinstance(drafts, DraftedPaths | DraftedTree):
+            target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
+            run |= options
+            return audit_rounds(_converted(rule, dtype), target, draft, drafts, **run)
+        (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
+        return audit(_converted(rule, dtype), p, drafts(q), **run)
+
     grid = list(_grid(sizes, dtypes))
     control = audited(_with_error(rule, least_error, drafts, batch), grid[0])
     # The rule is checked before the control, so that the error of a wrong rule is about the rule.
@@ -146,24 +156,6 @@ def _checked_sizes(
     return sizes
 
 
-def _audited(
-    rule: Callable[..., Any],
-    cell: Cell,
-    drafts: Drafting,
-    seed: int,
-    options: dict[str, Any],
-    settings: AuditSettings,
-) -> AuditReport:
-    """Audit a rule on one problem of the grid."""
-    size, zeros, dtype = cell
-    converted, rng = _converted(rule, dtype), np.random.default_rng(seed)
-    if isinstance(drafts, DraftedPaths | DraftedTree):
-        target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
-        return audit_rounds(converted, target, draft, drafts, settings=settings, rng=rng, **options)
-    (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
-    return audit(converted, p, drafts(q), settings=settings, rng=rng)
-
-
 def _checked_report(report: AuditReport, cell: Cell, least_error: float) -> AuditReport:
     """Return the report; raise AssertionError if it does not pass or the power is too low."""
     problem = f"{cell[0]} tokens, zeros: {cell[1]}, {cell[2]}"
@@ -198,12 +190,12 @@ def _models(size: int, depth: int, siblings: int, zeros: str, seed: int) -> tupl
         target_support = target_support[1:]
     elif zeros == "disjoint supports":
         target_support = target_support[len(draft_support) :] or target_support[-1:]
-    target = [_laws(rng, size, t, target_support) for t in range(depth + 1)]
-    draft = [_laws(rng, size, t, draft_support) for t in range(depth)]
+    target = [random_laws(rng, size, t, target_support) for t in range(depth + 1)]
+    draft = [random_laws(rng, size, t, draft_support) for t in range(depth)]
     return target, target[:depth] if zeros == ZEROS[-1] else draft
 
 
-def _laws(rng: np.random.Generator, size: int, length: int, kept: list[int]) -> FloatArray:
+def random_laws(rng: np.random.Generator, size: int, length: int, kept: list[int]) -> FloatArray:
     """Return random laws over the kept tokens, at least 1/64 each, after prefixes of a length."""
     numerators = np.zeros((size**length, size))
     rest = DENOMINATOR - len(kept)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from otlp.testing.plain_block import Law, Random, draw, verify_block
 from otlp.testing.plain_two_slice import slices, verify_two_slice
 
-PlainRule: TypeAlias = Callable[[Any, Any, Any, Random], list[int]]
+PlainRule: TypeAlias = Callable[[Any, Any, Any, Random, str], list[int]]
 
 
 def residual(p: Law, q: Law) -> list[float]:
@@ -92,13 +93,6 @@ def recursive(
     return [draw(target, random)]
 
 
-def without_replacement(
-    tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = ""
-) -> list[int]:
-    """Call `recursive` for drafts without replacement."""
-    return recursive(tokens, p, q, random, mistake, exclude=True)
-
-
 def k_seq(tokens: Sequence[int], p: Law, q: Law, random: Random, mistake: str = "") -> list[int]:
     """Accept each draft with probability p / (rho q), in turn; then draw the last token.
 
@@ -158,7 +152,7 @@ RULES: dict[str, PlainRule] = {
     "speculative": speculative,
     "block": block,
     "recursive-rejection": recursive,
-    "recursive-rejection-without-replacement": without_replacement,
+    "recursive-rejection-without-replacement": partial(recursive, exclude=True),
     "k-seq": k_seq,
     "two-slice": two_slice,
     "coupled": coupled,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,14 @@ from otlp.auditing.audited_round_rule import audited_round_rule
 from otlp.auditing.audited_rule import AuditedRule
 from otlp.auditing.audited_token_rule import audited_token_rule
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_distribution
+from otlp.auditing.exact import one_round
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, total_variation
 from otlp.drafts import IID, WithoutReplacement
 from otlp.errors import InvalidInputError
+from otlp.testing.lossless import random_laws
 from otlp.testing.plain_block import draw
 from otlp.testing.plain_rules import MUTANTS, RULES, race
-
-DENOMINATOR = 64
-"""Probabilities are multiples of 1/64, which are exact in every precision."""
 
 EXAMPLES = 8
 """Number of example rounds with answers per case."""
@@ -93,10 +91,10 @@ class Case:
 
     def audited_rule(self, mistake: str = "") -> AuditedRule:
         """Return the rule, optionally with a mistake, for an audit."""
-        rule = partial(RULES[self.rule], **({"mistake": mistake} if mistake else {}))
+        rule = RULES[self.rule]
 
         def verify(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-            tokens = rule(draft_tokens.tolist(), p.tolist(), q.tolist(), rng.random)
+            tokens = rule(draft_tokens.tolist(), p.tolist(), q.tolist(), rng.random, mistake)
             return tokens if draft_tokens.ndim > 1 else tokens[0]
 
         if len(self.shape) == 2:
@@ -133,9 +131,8 @@ class Case:
 
     def answer(self, line: Mapping[str, Any], mistake: str = "") -> list[int]:
         """Return the tokens that the rule outputs in a round."""
-        more = {"mistake": mistake} if mistake else {}
         numbers = iter(line["uniforms"])
-        return RULES[self.rule](line["drafts"], line["p"], line["q"], numbers.__next__, **more)
+        return RULES[self.rule](line["drafts"], line["p"], line["q"], numbers.__next__, mistake)
 
     def distinguishing_round(self, mistake: str, rng: np.random.Generator) -> dict[str, Any] | None:
         """Return a round in which the mutant's answer differs; None if none is found."""
@@ -168,7 +165,10 @@ def distinguishing_case(rule: str, seed: int) -> tuple[Case, dict[str, dict[str,
     rng = np.random.default_rng((seed, list(RULES).index(rule)))
     depth = SHAPES[rule][1] if len(SHAPES[rule]) == 2 else 1
     for _ in range(MOST_MODELS):
-        target, draft = ([_laws(rng, SIZE, t) for t in range(d)] for d in (depth + 1, depth))
+        target, draft = (
+            [random_laws(rng, SIZE, t, [*range(SIZE)]) for t in range(d)]
+            for d in (depth + 1, depth)
+        )
         case = Case(rule, target, draft)
         found = {mistake: case.distinguishing_round(mistake, rng) for mistake in MUTANTS[rule]}
         rounds = {mistake: line for mistake, line in found.items() if line is not None}
@@ -245,20 +245,16 @@ def exact_law(case: Case, mistake: str = "") -> tuple[FloatArray | None, float |
     """Return the law of texts and the mean number of accepted tokens; None if not enumerable."""
     if case.rule == "coupled":
         return _coupled_law(case, mistake)
-    audited = case.audited_rule(mistake)
-
-    def program(source: Any) -> tuple[tuple[int, ...], Any]:
-        tokens = audited.draft(1, source)
-        return tuple(tokens[0].tolist()), audited.play(tokens, source)[0]
-
+    audited, rng = case.audited_rule(mistake), np.random.default_rng(0)
     try:
-        found = enumerate_distribution(program, MOST_PATHS, np.random.default_rng(0), repetitions=0)
+        found = enumerate_distribution(one_round(audited), MOST_PATHS, rng, repetitions=0)
     except NotEnumerableError:
         return None, None
-    outputs: Counter[tuple[int, ...]] = Counter()
+    outputs: defaultdict[tuple[int, ...], float] = defaultdict(float)
     accepted = 0.0
     for (tokens, output), weight in found.weights.items():
-        outputs[output] += weight  # type: ignore[assignment]
+        assert isinstance(output, tuple), "the plain rules do not fail"
+        outputs[output] += weight
         several = len(audited.target) > 1
         accepted += weight * (len(output) - 1 if several else audited.accepted(tokens, output))
     return audited.completed(outputs), accepted
@@ -270,9 +266,3 @@ def _coupled_law(case: Case, mistake: str) -> tuple[FloatArray, float]:
     both = 1.0 / np.maximum(p / p[:, None], q / q[:, None]).sum(axis=1)
     laws = {"": p, "winner of the race of q": q}
     return laws.get(mistake, both + (1.0 - both.sum()) * p), float(both.sum())
-
-
-def _laws(rng: np.random.Generator, size: int, length: int) -> FloatArray:
-    shares = rng.dirichlet(np.ones(size), size**length)
-    numerators = 1 + np.array([rng.multinomial(DENOMINATOR - size, share) for share in shares])
-    return (numerators / DENOMINATOR).reshape((size,) * (length + 1))

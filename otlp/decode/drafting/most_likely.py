@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -62,8 +61,8 @@ class TopTree(Drafting):
     most: int
     width: int | None = None
     least: float = 0.0
-    kind_name: ClassVar[str] = "deterministic"
-    independent: ClassVar[bool] = True
+    kind_name = "deterministic"
+    independent = True
     """All siblings are certain."""
 
     def __post_init__(self) -> None:
@@ -112,30 +111,21 @@ class TopTree(Drafting):
                 parents += [node] * top.size
                 probs += (probs[node] * q[top]).tolist()
             level = list(range(start, len(tokens)))
-        return self._tree(np.array(tokens), np.array(parents), np.array(probs), distributions)
-
-    def _tree(
-        self,
-        tokens: IntArray,
-        parents: IntArray,
-        probabilities: FloatArray,
-        distributions: dict[int, FloatArray],
-    ) -> DraftTree:
-        """Build the tree of the kept nodes."""
-        kept = np.append(0, self._most_likely(probabilities))
-        numbers = np.full(tokens.size, -1)
+        kept = np.append(0, self._most_likely(np.array(probs)))
+        numbers = np.full(len(tokens), -1)
         numbers[kept] = np.arange(kept.size)
-        tokens, above = tokens[kept], np.where(kept > 0, numbers[parents[kept]], -1)
-        found = {int(numbers[node]): q for node, q in distributions.items() if numbers[node] >= 0}
+        own = np.array(tokens)[kept]
+        above = np.where(kept > 0, numbers[np.array(parents)[kept]], -1)
+        inner = {int(numbers[node]): q for node, q in distributions.items() if numbers[node] >= 0}
         draws = {
-            node: below for node in sorted(found) if (below := np.flatnonzero(above == node)).size
+            node: below for node in sorted(inner) if (below := np.flatnonzero(above == node)).size
         }
         schemes: dict[int, DraftScheme] = {
-            node: CertainAndDrawn(tokens[below], found[node], 0) for node, below in draws.items()
+            node: CertainAndDrawn(own[below], inner[node], 0) for node, below in draws.items()
         }
         certain = np.arange(kept.size) > 0
         slots = Slots(np.arange(kept.size), above, certain, np.zeros(kept.size, dtype=bool))
-        return DraftTree(tokens, above, schemes, found, draws, slots)
+        return DraftTree(own, above, schemes, inner, draws, slots)
 
     def _most_likely(self, probabilities: FloatArray) -> IntArray:
         """Return the nodes to keep, in their original order; ties go to the first node."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +42,9 @@ class RuledDrafting(Drafting):
     """
 
     rule: ShapeRule[Any]
-    kind: ClassVar[str] = "iid"
+    kind = "iid"
     """Draft scheme of children where none is certain."""
-    independent: ClassVar[bool] = True
+    independent = True
     """Siblings are certain, or i.i.d. from the rest."""
 
     def __post_init__(self) -> None:

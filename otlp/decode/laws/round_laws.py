@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -138,10 +139,6 @@ def round_law(
         laws = apply_transform(
             draft, tree, target.distributions(tree, np.arange(len(tree))), transform
         )
-
-        def run(chooser, tree=tree, laws=laws):  # type: ignore[no-untyped-def]
-            return verification.verify(tree, laws, chooser)
-
-        for outcome, chance in enumerate_choices(run):
+        for outcome, chance in enumerate_choices(partial(verification.verify, tree, laws)):
             tally.add(tree.path(outcome.node).tolist(), mass * chance, outcome.correction)
     return tally.law

@@ -21,7 +21,7 @@ from otlp.decode.models.context_limit import BeyondContextError, context_limit, 
 from otlp.decode.models.memory import is_out_of_memory, tokens_that_fit
 from otlp.decode.models.model import Model
 from otlp.decode.tree import ROOT, TokenTree
-from otlp.distribution import IntArray
+from otlp.distribution import IntArray, Mask
 from otlp.errors import InvalidInputError, SizeLimitError
 
 
@@ -203,8 +203,6 @@ class CachedModel(Model):
 
     def _score_tree(self, tree: TokenTree, new: list[int]) -> None:
         """Feed the rest of the context and the new nodes, each attending only to its ancestors."""
-        import torch
-
         pending = self._context[self._cached :]
         filled, rest = self._cached + len(self._slots), len(pending)
         # If nodes are cached, the whole context is too, so `filled` counts no node if rest > 0.
@@ -220,7 +218,7 @@ class CachedModel(Model):
         logits = self._forward(
             [pending + tree.tokens[new].tolist()],
             [*range(self._cached, self._cached + rest), *node_positions.tolist()],
-            torch.from_numpy(mask)[None, None],
+            mask[None, None],
             slice(max(rest - 1, 0), None),
         )[0]
         first = [0] if rest else []
@@ -258,7 +256,7 @@ class CachedModel(Model):
             self._rows.update(zip([0, *path], rows, strict=False))
 
     def _forward(
-        self, ids: list[list[int]], positions: list[int], mask: Any, wanted: slice
+        self, ids: list[list[int]], positions: list[int], mask: Mask | None, wanted: slice
     ) -> npt.NDArray[np.float32]:
         """Call the model once; return logits of shape (batch, wanted positions, V)."""
         import torch
@@ -283,12 +281,12 @@ class CachedModel(Model):
 
         return torch.tensor(values, dtype=torch.long, device=self.model.device)
 
-    def _additive(self, mask: Any) -> Any:
+    def _additive(self, mask: Mask) -> Any:
         import torch
 
         dtype = self.model.dtype
         additive = torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype)
-        return additive.masked_fill_(mask, 0.0).to(self.model.device)
+        return additive.masked_fill_(torch.from_numpy(mask), 0.0).to(self.model.device)
 
     def _compact(self, slots: list[int]) -> None:
         """Move the given cache entries behind the context and crop the entries after them."""

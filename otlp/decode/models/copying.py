@@ -15,7 +15,7 @@ from otlp.checks import is_a, real_array
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.models.occurrences import followers
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, softmax
+from otlp.distribution import FloatArray, IntArray, logarithms, softmax
 from otlp.errors import InvalidInputError
 
 SHARES = (0.1, 0.5, 0.8, 0.9, 0.9)
@@ -108,9 +108,7 @@ class Copying(Model):
                 share, seen = self.shares[len(ends) - 1], ends[-1]
                 row *= 1.0 - share
                 np.add.at(row, seen, share / seen.size)
-        with np.errstate(divide="ignore"):
-            found: FloatArray = np.log(mixed)
-        return found
+        return logarithms(mixed)
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path to `node`, then `token`."""

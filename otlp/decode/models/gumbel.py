@@ -17,7 +17,7 @@ from otlp.checks import is_a
 from otlp.decode.models.calibration import Calibration, calibration_of
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, logarithms
 from otlp.errors import InvalidInputError
 from otlp.numerics.exponentials import Seed, check_seed, noise_row
 
@@ -81,8 +81,7 @@ class WithNoise(Model):
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Return the logarithms of the distributions, given the noise."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.distributions(tree, nodes))
+        return logarithms(self.distributions(tree, nodes))
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Return next-token distributions after the given nodes, given the noise, shape (m, V)."""

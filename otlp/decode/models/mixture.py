@@ -10,7 +10,7 @@ import numpy.typing as npt
 from otlp.checks import is_a, real_array
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.distribution import FloatArray, IntArray, as_distribution, logarithms
 from otlp.errors import InvalidInputError
 
 
@@ -92,10 +92,7 @@ class Mixture(Model):
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Return logarithms of the mixture after the nodes, shape (m, V); one call per model."""
         parts = zip(self.weights, self.models, strict=True)
-        mixed = sum(weight * model.distributions(tree, nodes) for weight, model in parts)
-        with np.errstate(divide="ignore"):
-            logits: FloatArray = np.log(mixed)
-        return logits
+        return logarithms(sum(weight * model.distributions(tree, nodes) for weight, model in parts))
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append to the text in all models."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from otlp.checks import is_a, number, real_array, token_ids, whole_number
 from otlp.decode.models.text_model import TextModel
 from otlp.decode.tree import TokenTree
-from otlp.distribution import SUM_TOLERANCE, FloatArray, IntArray, as_distribution
+from otlp.distribution import SUM_TOLERANCE, FloatArray, IntArray, as_distribution, softmax
 from otlp.errors import InvalidInputError
 
 
@@ -165,9 +165,7 @@ def random_pair(
     number(noise, "noise", 0.0)
     logits = [spread * rng.standard_normal((vocab_size,) * (t + 1)) for t in range(length)]
     noisy = [given + noise * rng.standard_normal(given.shape) for given in logits]
-    return _from_logits(noisy, "draft"), _from_logits(logits, "target")
-
-
-def _from_logits(logits: Sequence[FloatArray], name: str) -> TabularModel:
-    weights = [np.exp(given - given.max(axis=-1, keepdims=True)) for given in logits]
-    return TabularModel([w / w.sum(axis=-1, keepdims=True) for w in weights], name)
+    return (
+        TabularModel([softmax(given) for given in noisy], "draft"),
+        TabularModel([softmax(given) for given in logits], "target"),
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, logarithms
 from otlp.errors import InvalidInputError
 
 MOST_TOKENS = 10**8
@@ -81,8 +81,7 @@ class TextModel(Model):
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Return the logarithms of the distributions after the given nodes, shape (m, V)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self._distributions_after(tree, nodes))
+        return logarithms(self._distributions_after(tree, nodes))
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path to `node`, then `token`."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, no_draft
 from otlp.decode.tree import DraftTree
@@ -28,13 +26,12 @@ class Autoregressive(OfTrees):
     1.0
     """
 
-    name: ClassVar[str] = "autoregressive"
+    name = "autoregressive"
 
     def drafting(self, paths: int, length: int) -> Drafting:
         """Return a drafting without draft tokens."""
         return no_draft()
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Accept only the root; see `Verification.verify`."""
         return Outcome(0, targets[0])

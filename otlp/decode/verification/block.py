@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import OfOnePath, Outcome
@@ -89,9 +87,8 @@ class Block(OfOnePath):
     2.5155
     """
 
-    name: ClassVar[str] = "block"
+    name = "block"
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Compute weights downwards, accept upwards; see `Verification.verify`."""
         path = tree.ancestry(int(tree.leaves[0])) if tree.leaves.size else [0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -64,7 +63,7 @@ class BottomUp(PostOrder):
     2.6749
     """
 
-    name: ClassVar[str] = "bottom-up"
+    name = "bottom-up"
     step: TopDown = field(default_factory=TopDown)
 
     def __post_init__(self) -> None:

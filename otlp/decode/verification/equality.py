@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, top_tree
 from otlp.decode.models.calibration import Calibration
@@ -48,7 +46,7 @@ class Equality(OfTrees):
     """
 
     calibration: Calibration | None = None
-    name: ClassVar[str] = "equality"
+    name = "equality"
 
     def drafting(self, paths: int, length: int) -> Drafting:
         """Return a tree of the K L most likely nodes given the noise, in up to L draft calls."""
@@ -58,7 +56,6 @@ class Equality(OfTrees):
         """Return draft and target that share the noise of a seed; see `with_shared_noise`."""
         return with_shared_noise(draft, target, seed, self.calibration)
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Follow the target's draws; see `Verification.verify`.
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
@@ -176,9 +174,8 @@ class GreedyMultipath(OfPaths):
     2.4518
     """
 
-    name: ClassVar[str] = "greedy-multipath"
+    name = "greedy-multipath"
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Compute weights downwards, select a path, accept upwards; see `Verification.verify`."""
         states = {0: whole_interval(tree.leaves.size)}

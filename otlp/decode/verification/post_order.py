@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
@@ -41,7 +40,6 @@ class PostOrder(Verification):
             and the distribution of the correction, used only for the node itself.
         """
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Try the root with weight 1; see `Verification.verify`."""
         outcome = self._try(tree, targets, chooser, 0, 1.0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import OfOnePath, Outcome
@@ -30,9 +28,8 @@ class Speculative(OfOnePath):
     2.4545
     """
 
-    name: ClassVar[str] = "speculative"
+    name = "speculative"
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Verify the path from the root; see `Verification.verify`."""
         node = 0

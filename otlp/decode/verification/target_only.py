@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import OfTrees, Outcome, follow
@@ -31,9 +29,8 @@ class TargetOnly(OfTrees):
     1.9506
     """
 
-    name: ClassVar[str] = "target-only"
+    name = "target-only"
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Verify the tree from the root; see `Verification.verify`."""
         return follow(tree, targets, chooser, lambda node: targets[node])

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from otlp import Guarantee, Plan, Problem, SolveError, Solver
 from otlp.capability import Capability
-from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
@@ -86,7 +84,7 @@ class TopDown(Verification):
     2.5045
     """
 
-    name: ClassVar[str] = "top-down"
+    name = "top-down"
     solver: str | Solver = "auto"
     fallback: str | Solver | None = None
     drafts: Callable[[int, int], Drafting] = field(default=iid_paths, repr=False)
@@ -150,7 +148,6 @@ class TopDown(Verification):
                 pass
         return make_solver(self.fallback).prepare(problem, self.guarantee), True
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Verify the tree from the root; see `Verification.verify`."""
         fallbacks = 0

@@ -20,12 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
-from otlp.checks import own_float_errors
+from otlp.capability import Capability, supported_if
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
@@ -206,11 +204,6 @@ class Branch:
         return NodeState(score if ending else powered(score, share / self.above_share), weight)
 
 
-def bottom(score: Score) -> float:
-    """Return the probability that the score never wins."""
-    return float(np.exp(score.left[-1, 0]))
-
-
 def _cut(score: Score | None, lower: float, upper: float) -> tuple[Score | None, Score | None]:
     """Return two scores whose maximum is `score`, with wins in the ratio `lower` to `upper`.
 
@@ -228,7 +221,8 @@ def _cut(score: Score | None, lower: float, upper: float) -> tuple[Score | None,
         return score, None
     if reached <= 0.0:
         return None, score
-    low = sliced(score, cell, offset, bottom(score) / reached, 1.0 / reached, 0.0)
+    never_wins = float(np.exp(score.left[-1, 0]))
+    low = sliced(score, cell, offset, never_wins / reached, 1.0 / reached, 0.0)
     return low, sliced(score, cell, offset, reached, 0.0, 1.0)
 
 
@@ -260,19 +254,16 @@ class Tournament(Verification):
     2.6887
     """
 
-    name: ClassVar[str] = "tournament"
+    name = "tournament"
 
     def supports(self, drafting: Drafting) -> Capability:
         """Return whether the drafting has independent siblings."""
-        if drafting.independent:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            drafting.independent,
             f"{self.name} needs siblings that are certain or drawn i.i.d., not with "
             f"{drafting.kind_name} draws: use prefix_tree, mixed_tree, top_tree, or traversal",
         )
 
-    @own_float_errors
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Compute states downwards, select a path, accept upwards; see `Verification.verify`."""
         slots = tree.slots
@@ -320,7 +311,7 @@ class TwoSlicePaths(OfPaths, Tournament):
     2.6887
     """
 
-    name: ClassVar[str] = "two-slice"
+    name = "two-slice"
 
 
 @dataclass(eq=False)

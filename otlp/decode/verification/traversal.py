@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class Traversal(PostOrder, OfTrees):
     2.5866
     """
 
-    name: ClassVar[str] = "traversal"
+    name = "traversal"
 
     def attempts(
         self, tree: DraftTree, node: int, p: FloatArray, weight: float

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
+from otlp.checks import own_float_errors
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.models.model import Model
@@ -71,6 +72,12 @@ class Verification(ABC):
 
     name: ClassVar[str]
 
+    def __init_subclass__(cls) -> None:
+        """Let `verify` ignore how the caller treats floating-point errors."""
+        super().__init_subclass__()
+        if "verify" in vars(cls):
+            cls.verify = own_float_errors(cls.verify)  # type: ignore[method-assign]
+
     def drafting(self, paths: int, length: int) -> Drafting:
         """Return the algorithm's drafting for K and L; by default K i.i.d. paths of length L."""
         return iid_paths(paths, length)
@@ -116,10 +123,8 @@ class OfPaths(Verification):
 
     def supports(self, drafting: Drafting) -> Capability:
         """Return whether the drafting is K i.i.d. paths of equal length."""
-        if drafting.is_iid_paths and drafting.paths:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            drafting.is_iid_paths and drafting.paths > 0,
             f"{self.name} selects among i.i.d. paths of equal length, not in a tree with "
             f"{drafting.kind_name} draws: use iid_paths(K, L), or traversal",
         )
@@ -130,10 +135,8 @@ class OfOnePath(Verification):
 
     def supports(self, drafting: Drafting) -> Capability:
         """Return whether the drafting is one i.i.d. path."""
-        if drafting.paths == 1 and drafting.is_iid_paths:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            drafting.is_iid_paths and drafting.paths == 1,
             f"{self.name} verifies one i.i.d. path, not {drafting.paths or 'a tree'} with "
             f"{drafting.kind_name} draws: use iid_paths(1, L), or an algorithm such as tournament",
         )
