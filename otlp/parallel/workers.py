@@ -7,16 +7,9 @@ import pickle
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import version
 from multiprocessing import current_process, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from sys import modules
@@ -209,7 +202,7 @@ def _submitted(
     executor: Executor, function: Callable[[Task], Result], task: Task
 ) -> Future[Result]:
     try:
-        if isinstance(executor, ProcessPoolExecutor):
+        if isinstance(executor, futures.ProcessPoolExecutor):
             # A worker that cannot unpickle a task dies without a message.
             return executor.submit(_unpickle_and_run, pickle.dumps((function, task)))
         return executor.submit(function, task)
@@ -256,6 +249,9 @@ def _check_executor(executor: Executor) -> None:
     ExecutorError
         If the executor does not run a task, or has another version.
     """
+    # Imported here, as the process pools are, because the import takes milliseconds.
+    from importlib.metadata import version
+
     here = version("otlp")
     try:
         future = _submitted(executor, version, "otlp")
@@ -346,7 +342,7 @@ class _RecordingContext(SpawnContext):
 def _processes(workers: int) -> Iterator[Executor]:
     """Context manager for an executor of new processes; they end with the block or this process."""
     context = _RecordingContext()
-    executor = ProcessPoolExecutor(workers, context, _end_with_parent)
+    executor = futures.ProcessPoolExecutor(workers, context, _end_with_parent)
     try:
         _check_executor(executor)
         yield executor
