@@ -70,8 +70,8 @@ def loading() -> Iterator[None]:
 def warn_once() -> None:
     """Log the reason for the delay, once per process; the message contains how to disable it."""
     LOGGER.warning(
-        "otlp is loading its compiled kernels (a few seconds per process; 10 to 30 s more to "
-        "compile them, once per machine). Reported times do not include this. To disable this "
+        "otlp is loading its compiled kernels (5 to 20 s to compile them, once per machine; then "
+        "about a second per process). Reported times do not include this. To disable this "
         "message: logging.getLogger('otlp').setLevel('ERROR')"
     )
 
