@@ -29,14 +29,12 @@ from otlp.numerics.lanes import (
 )
 from otlp.timing import checkpoint
 
-SERIES_UP_TO = 0.5
-"""Largest x for which exp(x) - 1 is computed as a series, which vectorises."""
+SERIES_UP_TO = 2.0**-6
+"""Largest x for which exp(x) - 1 is computed as a series of seven terms, which vectorises; the
+remainder is at most x^7 / 8! < 6e-18 relative to x."""
 
 FEW_DRAFTS = 16
 """Number of drafts up to which no significant digit is lost, even if nearly all are drafted."""
-
-LAST_TERM = 1e-17
-"""Relative size below which terms of the series are omitted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +45,16 @@ class ExponentialRace:
     ----------
     draft : ndarray, shape (V,)
         The rates q.
-    head : ndarray, shape (V,), int64
-        Index of each token among the heads, or -1.  Heads are tokens so likely that dividing their
-        factors out would lose digits; products without a head are computed again.
-    arrived : ndarray, shape (B, V, LANES)
-        Odds that the token has arrived; for heads, the probability.
+    times : ndarray, shape (B, LANES)
+        The nodes.
+    least_likely : float
+        Tokens of higher rate are likely: their odds are kept, in place of the series.
+    place : ndarray, shape (V,), int64
+        Index of a likely token among the likely tokens, the most likely first; else -1.  The first
+        H of them are heads: so likely that dividing their factors out would lose digits; products
+        without a head are computed again.
+    arrived : ndarray, shape (B, L, LANES)
+        Odds that a likely token has arrived; for heads, the probability.
     survival : ndarray, shape (B, H, LANES)
         Probability that a head has not arrived.
     start : ndarray, shape (B, LANES)
@@ -59,7 +62,9 @@ class ExponentialRace:
     """
 
     draft: FloatArray
-    head: IntArray
+    times: FloatArray
+    least_likely: float
+    place: IntArray
     arrived: FloatArray
     survival: FloatArray
     start: FloatArray
@@ -68,8 +73,9 @@ class ExponentialRace:
     def at(
         cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray
     ) -> ExponentialRace:
-        """Prepare the race at the nodes, shape (B, LANES); O(V) exponentials per node."""
-        order = np.flatnonzero(draft > SERIES_UP_TO / times[-1, -1])
+        """Prepare the race at the nodes, shape (B, LANES)."""
+        least_likely = SERIES_UP_TO / float(times[-1, -1])
+        order = np.flatnonzero(draft > least_likely)
         order = order[np.argsort(-draft[order], kind="stable")]
         rest = np.ones(draft.size, dtype=bool)
         rest[order] = False
@@ -78,16 +84,15 @@ class ExponentialRace:
         # by up to 2^n in total.
         likely = n if n <= FEW_DRAFTS else 2 * n
         count = int(np.argmax(np.append(likely * draft[order] <= left[:-1], True)))
-        head = np.full(draft.size, -1, dtype=np.int64)
-        head[order[:count]] = np.arange(count)
-        arrived = np.empty((len(times), draft.size, times.shape[1]))
-        for rows, block in zip(arrived, times, strict=True):
-            checkpoint()
-            _arrive(draft, head, block, rows)
+        place = np.full(draft.size, -1, dtype=np.int64)
+        place[order] = np.arange(order.size)
         with np.errstate(over="ignore", under="ignore"):  # such tokens have certainly arrived
-            survival = np.exp(-draft[order[:count], None] * times[:, None])
+            mean = draft[order, None] * times[:, None]
+            survival = np.exp(-mean[:, :count])
+            arrived = np.expm1(mean)
+            arrived[:, :count] = -np.expm1(-mean[:, :count])
             start = weights * np.exp(-left[count] * times)
-        return cls(draft, head, arrived, survival, start)
+        return cls(draft, times, least_likely, place, arrived, survival, start)
 
     def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Return the probability that each step's token is the best, given that it has that rank.
@@ -107,43 +112,22 @@ class ExponentialRace:
             O(n) per step and node.
         """
         chances = np.zeros(tokens.size)
-        for arrived, survival, start in zip(self.arrived, self.survival, self.start, strict=True):
+        blocks = zip(self.times[:, None], self.arrived, self.survival, self.start, strict=True)
+        for times, arrived, survival, start in blocks:
             checkpoint()
             _add_chances(
-                self.draft, self.head, arrived, survival, start, n, tokens, shares, chances
-            )
+                self.draft, times, self.least_likely, self.place, arrived, survival, start, n,
+                tokens, shares, chances,
+            )  # fmt: skip
         return chances
-
-
-@compiled
-def _arrive(draft: FloatArray, head: IntArray, times: FloatArray, arrived: FloatArray) -> None:
-    for token in range(draft.size):
-        rate = draft[token]
-        if head[token] >= 0:
-            for k in range(LANES):
-                arrived[token, k] = -np.expm1(-rate * times[k])
-        elif rate * times[-1] < SERIES_UP_TO:
-            terms, rest = 1, 1.0
-            while rest > LAST_TERM:
-                terms += 1
-                rest *= rate * times[-1] / terms
-            for k in range(LANES):
-                arrived[token, k] = 1.0
-            for term in range(terms, 1, -1):
-                part = rate / term
-                for k in range(LANES):
-                    arrived[token, k] = 1.0 + part * times[k] * arrived[token, k]
-            for k in range(LANES):
-                arrived[token, k] *= rate * times[k]
-        else:
-            for k in range(LANES):
-                arrived[token, k] = np.expm1(rate * times[k])
 
 
 @compiled(slp=True, fastmath=WITHOUT_NAN)
 def _add_chances(
     draft: FloatArray,
-    head: IntArray,
+    times: FloatArray,
+    least_likely: float,
+    place: IntArray,
     arrived: FloatArray,
     survival: FloatArray,
     start: FloatArray,
@@ -163,8 +147,8 @@ def _add_chances(
     below = np.zeros(draft.size)
     names = np.zeros(heads, np.int64)
     for token in range(draft.size):
-        if head[token] >= 0:
-            names[head[token]] = token
+        if 0 <= place[token] < heads:
+            names[place[token]] = token
     count, rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     head_count, head_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     rest_count, rest_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
@@ -177,13 +161,24 @@ def _add_chances(
         token = tokens[step]
         share, own, reached = shares[step], draft[token], below[token]
         below[token] = reached + share
-        odds, each = load(arrived, token), broadcast(own)
-        chance = broadcast(0.0)
-        if head[token] >= 0:
+        each, chance = broadcast(own), broadcast(0.0)
+        at = place[token] if own > least_likely else -1
+        if at >= 0:
+            odds = load(arrived, at)
+        else:
+            mean = multiply(each, load(times, 0))
+            odds = multiply_add(mean, broadcast(1.0 / 5040.0), broadcast(1.0 / 720.0))
+            odds = multiply_add(mean, odds, broadcast(1.0 / 120.0))
+            odds = multiply_add(mean, odds, broadcast(1.0 / 24.0))
+            odds = multiply_add(mean, odds, broadcast(1.0 / 6.0))
+            odds = multiply_add(mean, odds, broadcast(0.5))
+            odds = multiply_add(mean, odds, broadcast(1.0))
+            odds = multiply(mean, odds)
+        if 0 <= at < heads:
             if token != current:
                 _others(draft, arrived, survival, below, names, token, rest_count, rest_rate)
                 current = token
-            survives = load(survival, head[token])
+            survives = load(survival, at)
             each = multiply(each, survives)
             for m in range(n):
                 rest, tail = load(rest_count, m), load(count, n - 1 - m)
@@ -251,7 +246,7 @@ def _others(
         name = names[h]
         if name != token:
             _multiply_factor(
-                count, rate, load(survival, h), load(arrived, name), draft[name], below[name],
+                count, rate, load(survival, h), load(arrived, h), draft[name], below[name],
                 count, rate,
             )  # fmt: skip
 

@@ -19,7 +19,7 @@ import numpy as np
 from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
-from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import WithoutReplacement
 from otlp.numerics.ascending import by_ratio
 from otlp.numerics.compiled import compiled
@@ -46,6 +46,10 @@ MOST_ARRIVALS = 40.0
 
 RARE = 1e-300
 """Threshold below which the reciprocal of a rate or a probability may overflow."""
+
+SMALL = 2.0**-6
+"""Largest x for which exp(x) - 1 and log(1 + x) are series; their remainders are at most
+x^7 / 8! and (x/2)^8 / 9, below 6e-18 relative to x."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """Newton steps and tolerance of the truncation time, which affects only the speed."""
@@ -121,26 +125,31 @@ class RandomRanks(Solver):
         """Swap places and correct the swaps."""
         small, inverse = Support().reduce(problem)
         clock.charge("reduce")
-        target, drafts = small.target, small.drafts
-        assert isinstance(drafts, WithoutReplacement)
-        best_first = by_ratio(target, drafts.draft)
-        marginals = drafts.priority_marginals(best_first)
-        order = best_first[::-1]
-        order = order[drafts.draft[order] > 0.0]
-        delta, subset, wanted = _isotonic(target, order, marginals)
-        steps, law = (order, np.ones(order.size)), marginals
+        assert isinstance(small.drafts, WithoutReplacement)
+        order = by_ratio(small.target, small.drafts.draft)[::-1]
+        order = order[small.drafts.draft[order] > 0.0]
+        # Rename the tokens by their rank: memory is read in order.
+        target, drafts = small.target[order], small.drafts._renamed(order, order.size)
+        ranks = np.arange(order.size)
+        marginals = drafts.priority_marginals(ranks[::-1])
+        delta, length, wanted = _isotonic(target, marginals)
+        steps, law = (ranks, np.ones(order.size)), marginals
         least, corrections = _gap(delta, target, law), 0
-        for factor in TIME_FACTORS if least > self.gap else ():
+        for factor in TIME_FACTORS:
+            if least <= self.gap or corrections == self.max_iterations:
+                break
             time = factor * _truncation_time(drafts.draft, drafts.n)
             arrivals = np.minimum(time * drafts.draft, MOST_ARRIVALS)
             iterates, residuals, sizes = [wanted], list[FloatArray](), list[float]()
-            while least > self.gap and corrections < self.max_iterations:
-                swapped = _swap(arrivals, order, marginals, iterates[-1])
+            while corrections < self.max_iterations:
+                swapped = _swap(arrivals, marginals, iterates[-1])
                 found = drafts._best_ranked(*swapped)
                 corrections += 1
                 gap = _gap(delta, target, found)
                 if gap < least:
                     least, law, steps = gap, found, swapped
+                if least <= self.gap:
+                    break
                 residuals = [*residuals[-HISTORY:], wanted - found]
                 sizes.append(float(np.abs(residuals[-1]).sum()))
                 if len(sizes) > WINDOW and sizes[-1] >= STALLED * sizes[-1 - WINDOW]:
@@ -152,7 +161,9 @@ class RandomRanks(Solver):
         clock.charge("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
-        plan = RankPlan(small, law, *steps)
+        selected, subset = np.zeros(small.vocab_size), np.zeros(small.vocab_size, dtype=bool)
+        selected[order], subset[order[:length]] = law, True
+        plan = RankPlan(small, selected, order[steps[0]], steps[1])
         lifted, dual = Support().lift(PrimalDual(plan, subset), inverse)
         clock.charge("recover")
         solved = least <= self.gap
@@ -198,30 +209,26 @@ def _truncation_time(draft: FloatArray, n: int) -> float:
     return float(time)
 
 
-def _isotonic(
-    target: FloatArray, order: IntArray, marginals: FloatArray
-) -> tuple[float, Mask, FloatArray]:
-    """Return 1 - alpha*, H* and y, for tokens ordered by p/q ascending.
+def _isotonic(target: FloatArray, marginals: FloatArray) -> tuple[float, int, FloatArray]:
+    """Return 1 - alpha*, the size of H* and y, for tokens ordered by p/q ascending.
 
     y/p is the antitonic regression, weighted by p, of v/p for the marginals v of the ordering:
     where v/p increases, neighbours pool their mass in proportion to p.  Of two pools, the ordering
     puts all tokens of one above all tokens of the other, and within a pool y/q increases with p/q,
     so y is a selection.
     """
-    excess = np.cumsum(marginals[order] - target[order])
+    excess = np.cumsum(marginals - target)
     length = int(excess.argmax()) + 1 if excess.max(initial=0.0) > 0.0 else 0
-    subset = np.zeros(marginals.size, dtype=bool)
-    subset[order[:length]] = True
-    wanted, pooled = marginals.copy(), order[target[order] > RARE]
+    wanted, pooled = marginals.copy(), target > RARE
     p, v = target[pooled], marginals[pooled]
     regression = loaded("scipy.optimize").isotonic_regression
     wanted[pooled] = p * regression(v / p, weights=p, increasing=False).x
-    return float(excess[length - 1]) if length else 0.0, subset, wanted
+    return float(excess[length - 1]) if length else 0.0, length, wanted
 
 
 @compiled(error_model="numpy")
 def _swap(
-    arrivals: FloatArray, order: IntArray, marginals: FloatArray, wanted: FloatArray
+    arrivals: FloatArray, marginals: FloatArray, wanted: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Swap places until each token would have `wanted`, if its arrivals were a Poisson process.
 
@@ -233,9 +240,7 @@ def _swap(
     Parameters
     ----------
     arrivals : ndarray, shape (V,)
-        Mean number of arrivals of each token.
-    order : ndarray, shape (M,)
-        Tokens, the lowest rank first.
+        Mean number of arrivals of each token; the token of the lowest rank first.
     marginals : ndarray, shape (V,)
         Selection probability of each token without swaps.
     wanted : ndarray, shape (V,)
@@ -244,18 +249,19 @@ def _swap(
     Returns
     -------
     tokens, shares : ndarray, shape (K,)
-        Token of each rank, the lowest rank first, and its probability; K <= 5 M.
+        Token of each rank, the lowest rank first, and its probability; K <= 5 V.
     """
-    size = order.size
-    deficit, left, bottom = np.empty(size), arrivals[order], np.empty(size)
-    arrives = -np.expm1(-left)
+    size = arrivals.size
+    deficit, left, bottom = np.empty(size), np.empty(size), np.empty(size)
+    arrives = np.empty(size)
     low, high = np.empty(2 * size, np.int64), np.empty(2 * size, np.int64)
     moved = np.empty(2 * size)
     begin = np.zeros(size + 1, np.int64)
     swaps, a = 0, 0
     for b in range(size):
-        deficit[b] = wanted[order[b]] - marginals[order[b]]
-        top = marginals[order[b]] / arrives[b]
+        deficit[b], left[b] = wanted[b] - marginals[b], arrivals[b]
+        arrives[b] = _share(0.0, left[b])
+        top = marginals[b] / arrives[b]
         bottom[b] = top * (1.0 - arrives[b])
         while deficit[b] < 0.0 and left[b] > 0.0:
             while a < b and (deficit[a] <= 0.0 or left[a] <= 0.0):
@@ -264,9 +270,9 @@ def _swap(
                 break
             gain = min(deficit[a], -deficit[b])
             growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
-            part = np.log1p(growth)
+            part = _log1p(growth)
             if part > most:
-                part, growth = most, np.expm1(most)
+                part, growth = most, _expm1(most)
                 gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
             top /= 1.0 + growth
             bottom[a] *= 1.0 + growth
@@ -283,21 +289,19 @@ def _swap(
     tokens, shares = np.empty(begin[size], np.int64), np.empty(begin[size])
     free, reached = begin[:size].copy(), np.zeros(size)
     for k in range(size):
-        token = order[k]
         own, above = begin[k], 0.0
-        if wanted[token] > marginals[token]:
+        if wanted[k] > marginals[k]:
             own, reached[k] = begin[k + 1] - 1, left[k]
-            above = arrivals[token] - left[k]
+            above = arrivals[k] - left[k]
         else:
             free[k] = begin[k + 1] - 1
-        tokens[own], shares[own] = token, _share(above, left[k]) / arrives[k]
+        tokens[own], shares[own] = k, _share(above, left[k]) / arrives[k]
     for swap in range(swaps):
         a, b, part = low[swap], high[swap], moved[swap]
         for here, other, on in ((a, b, 1), (b, a, -1)):
-            token = order[other]
             reached[other] += part
-            tokens[free[here]] = token
-            shares[free[here]] = _share(arrivals[token] - reached[other], part) / arrives[other]
+            tokens[free[here]] = other
+            shares[free[here]] = _share(arrivals[other] - reached[other], part) / arrives[other]
             free[here] += on
     return tokens, shares
 
@@ -313,4 +317,24 @@ def _growth(gain: float, top: float, bottom: float) -> float:
 @compiled
 def _share(above: float, part: float) -> float:
     """Return P(arrival in this part and no arrival above it)."""
-    return -float(np.exp(-above) * np.expm1(-part))
+    return -float((1.0 + _expm1(-above)) * _expm1(-part))
+
+
+@compiled
+def _expm1(x: float) -> float:
+    """Return exp(x) - 1; for most tokens the first terms of the series suffice."""
+    if abs(x) > SMALL:
+        return float(np.expm1(x))
+    rest = x * (1.0 / 120.0 + x * (1.0 / 720.0 + x * (1.0 / 5040.0)))
+    return x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + rest))))
+
+
+@compiled
+def _log1p(x: float) -> float:
+    """Return log(1 + x) for x >= 0, for most swaps as a series of artanh(x / (2 + x))."""
+    if x > SMALL:
+        return float(np.log1p(x))
+    half = x / (2.0 + x)
+    square = half * half
+    rest = square * (1.0 / 3.0 + square * (0.2 + square * (1.0 / 7.0)))
+    return 2.0 * half * (1.0 + rest)

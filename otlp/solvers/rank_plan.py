@@ -122,24 +122,24 @@ def _by_token(
     tokens: IntArray, shares: FloatArray, vocab_size: int
 ) -> tuple[IntArray, npt.NDArray[np.int32], FloatArray]:
     """Return `offsets`, `ranks` and `reached` from the token and the share of each rank."""
-    offsets = np.zeros(vocab_size + 1, np.int64)
+    ends = np.zeros(vocab_size + 2, np.int64)
     for token in tokens:
-        offsets[token + 1] += 1
+        ends[token + 2] += 1
     for token in range(vocab_size):
-        offsets[token + 1] += offsets[token]
-    at = offsets[:-1].copy()
+        ends[token + 2] += ends[token + 1]
     ranks, reached = np.empty(tokens.size, np.int32), np.empty(tokens.size)
     for rank in range(tokens.size):
-        token = tokens[rank]
-        place = at[token]
-        ranks[place] = rank
-        before = reached[place - 1] if place > offsets[token] else 0.0
-        reached[place] = min(1.0, before + shares[rank])
-        at[token] += 1
+        place = ends[tokens[rank] + 1]
+        ranks[place], reached[place] = rank, shares[rank]
+        ends[tokens[rank] + 1] = place + 1
     for token in range(vocab_size):
-        if offsets[token + 1] > offsets[token]:
-            reached[offsets[token + 1] - 1] = 1.0
-    return offsets, ranks, reached
+        before = 0.0
+        for place in range(ends[token], ends[token + 1]):
+            before = min(1.0, before + reached[place])
+            reached[place] = before
+        if ends[token + 1] > ends[token]:
+            reached[ends[token + 1] - 1] = 1.0
+    return ends[:-1], ranks, reached
 
 
 @compiled
