@@ -48,7 +48,8 @@ def _included(mass: FloatArray, n: int) -> FloatArray:
             if left & 1:
                 for x in range(given.size):
                     found[x] += power[x] * (1.0 - found[x])
-            for x in range(given.size):
-                power[x] *= 2.0 - power[x]
             left >>= 1
+            if left > 0:
+                for x in range(given.size):
+                    power[x] *= 2.0 - power[x]
     return included

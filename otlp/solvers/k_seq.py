@@ -92,14 +92,18 @@ class KSeqPlan(Plan):
         """Return acceptance, including drafted replacements, and output distribution; O(V)."""
         n = self.problem.n
         accepted = self.passes * expected_tries(self.beta, n)
-        failed = np.maximum(self.draft - self.passes, 0.0)
+        share = self.draft - self.passes
         none_passes = float(np.exp(n * np.log1p(-self.beta))) if self.beta < 1.0 else 0.0
         # The rejected drafts are also i.i.d., and the replacement may be one of them.
-        total = float(failed.sum())
-        share = failed / total if total > 0.0 else failed
-        among = inclusion_probability(share, n)
-        output = accepted + none_passes * self.residual
-        return Marginals(accepted + none_passes * self.residual * among, output, "closed form")
+        total = float(share.sum())
+        if total > 0.0:
+            share /= total
+        output = none_passes * self.residual
+        replaced = inclusion_probability(share, n)
+        replaced *= output
+        output += accepted
+        accepted += replaced
+        return Marginals(accepted, output, "closed form")
 
 
 @dataclass(frozen=True)

@@ -140,11 +140,10 @@ class RecursiveRejectionPlan(RejectionPlan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Return acceptance and output distribution; O(nV)."""
-        accepted, left = rows = np.empty((2, self.problem.vocab_size))
-        accepted[:], left[:] = 0.0, self.problem.target
+        accepted, left = np.zeros(self.problem.vocab_size), self.problem.target.copy()
         reach, total = 1.0, 1.0
         for draft in self.drafts:
-            missed, total = _take(rows, total, draft, reach)
+            missed, total = _take(accepted, left, total, draft, reach)
             reach *= missed
         left *= reach / total
         left += accepted
@@ -162,12 +161,14 @@ class RecursiveRejectionPlan(RejectionPlan):
 
 
 @compiled(fastmath=WITHOUT_NAN, error_model="numpy")
-def _take(rows: FloatArray, total: float, draft: FloatArray, reach: float) -> tuple[float, float]:
+def _take(
+    accepted: FloatArray, left: FloatArray, total: float, draft: FloatArray, reach: float
+) -> tuple[float, float]:
     """Add the accepted mass of one draft, and subtract it from the residual of the target.
 
     Parameters
     ----------
-    rows : ndarray, shape (2, V)
+    accepted, left : ndarray, shape (V,)
         Accepted mass, and unnormalised residual with sum `total`; overwritten.
     reach : float
         Probability that this draft is tested.
@@ -177,17 +178,16 @@ def _take(rows: FloatArray, total: float, draft: FloatArray, reach: float) -> tu
     missed, total : float
         Probability that the draft is rejected, and new sum of the residual.
     """
-    accepted, left = rows
-    missed = rest = 0.0
+    missed, rest, scale = 0.0, 0.0, 1.0 / total
     for x in range(draft.size):
-        wanted = left[x] / total
+        wanted = left[x] * scale
         taken = min(wanted, draft[x])
         accepted[x] += reach * taken
         missed += draft[x] - taken
         left[x] = wanted - taken
         rest += wanted - taken
-    # If the residual is zero, the draft is rejected only by rounding.
-    return missed, rest if rest > 0.0 else 1.0
+    # If the residual is that small, the draft is rejected only by rounding.
+    return missed, rest if rest > LEAST_DRAFT else 1.0
 
 
 class SequentialRejectionPlan(RejectionPlan):
