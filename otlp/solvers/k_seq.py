@@ -91,19 +91,16 @@ class KSeqPlan(Plan):
     def marginals(self) -> Marginals:
         """Return acceptance, including drafted replacements, and output distribution; O(V)."""
         n = self.problem.n
-        accepted = self.passes * expected_tries(self.beta, n)
         share = self.draft - self.passes
         none_passes = float(np.exp(n * np.log1p(-self.beta))) if self.beta < 1.0 else 0.0
         # The rejected drafts are also i.i.d., and the replacement may be one of them.
         total = float(share.sum())
         if total > 0.0:
             share /= total
-        output = none_passes * self.residual
-        replaced = inclusion_probability(share, n)
-        replaced *= output
-        output += accepted
-        accepted += replaced
-        return Marginals(accepted, output, "closed form")
+        among = inclusion_probability(share, n)
+        tries = expected_tries(self.beta, n)
+        output = _add_replaced(self.passes, tries, self.residual, none_passes, among)
+        return Marginals(among, output, "closed form")
 
 
 @dataclass(frozen=True)
@@ -214,6 +211,19 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
         count, more_always, more_never = _undecided(p[:count], q[:count], low, high, p, q)
         always, never = always + more_always, never + more_never
     return high
+
+
+@compiled
+def _add_replaced(
+    passes: FloatArray, tries: float, residual: FloatArray, none_passes: float, among: FloatArray
+) -> FloatArray:
+    """Return the output distribution, and overwrite `among` by the acceptance."""
+    output = np.empty(passes.size)
+    for x in range(passes.size):
+        accepted, replaced = tries * passes[x], none_passes * residual[x]
+        output[x] = accepted + replaced
+        among[x] = accepted + replaced * among[x]
+    return output
 
 
 @compiled(fastmath=WITHOUT_NAN)
