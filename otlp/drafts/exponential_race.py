@@ -33,6 +33,9 @@ SERIES_UP_TO = 2.0**-6
 """Largest x for which exp(x) - 1 is computed as a series of seven terms, which vectorises; the
 remainder is at most x^7 / 8! < 6e-18 relative to x."""
 
+FEW_ARRIVALS = 0.5
+"""Mean number of arrivals of a token up to which its factor can be divided out."""
+
 FEW_DRAFTS = 16
 """Number of drafts up to which no significant digit is lost, even if nearly all are drafted."""
 
@@ -83,7 +86,8 @@ class ExponentialRace:
         # Dividing out the factor of a token with inclusion probability above 1/2 amplifies errors,
         # by up to 2^n in total.
         likely = n if n <= FEW_DRAFTS else 2 * n
-        count = int(np.argmax(np.append(likely * draft[order] <= left[:-1], True)))
+        others = (likely * draft[order] <= left[:-1]) | (draft[order] * times[-1, -1] <= FEW_ARRIVALS)
+        count = int(np.argmax(np.append(others, True)))
         place = np.full(draft.size, -1, dtype=np.int64)
         place[order] = np.arange(order.size)
         with np.errstate(over="ignore", under="ignore"):  # such tokens have certainly arrived
