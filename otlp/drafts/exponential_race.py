@@ -86,12 +86,13 @@ class ExponentialRace:
         # Dividing out the factor of a token with inclusion probability above 1/2 amplifies errors,
         # by up to 2^n in total.
         likely = n if n <= FEW_DRAFTS else 2 * n
-        others = (likely * draft[order] <= left[:-1]) | (draft[order] * times[-1, -1] <= FEW_ARRIVALS)
-        count = int(np.argmax(np.append(others, True)))
+        rates = draft[order]
+        harmless = (likely * rates <= left[:-1]) | (rates * times[-1, -1] <= FEW_ARRIVALS)
+        count = int(np.argmax(np.append(harmless, True)))
         place = np.full(draft.size, -1, dtype=np.int64)
         place[order] = np.arange(order.size)
         with np.errstate(over="ignore", under="ignore"):  # such tokens have certainly arrived
-            mean = draft[order, None] * times[:, None]
+            mean = rates[:, None] * times[:, None]
             survival = np.exp(-mean[:, :count])
             arrived = np.expm1(mean)
             arrived[:, :count] = -np.expm1(-mean[:, :count])

@@ -64,8 +64,7 @@ class WithoutReplacement(OneDraft):
     For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals with
     an error below 1e-12.  For n = 4 the integrals need 8 to 16 nodes if no n - 1 tokens have most
     of the mass, and about 40 nodes if n - 1 tokens have nearly all of it
-    (`otlp.numerics.arrival_times`); more drafts need more nodes.  For n >= 3 the first call
-    costs O(V) exponentials per node, and keeps 8 bytes per token and node.
+    (`otlp.numerics.arrival_times`); more drafts need more nodes.
 
     Examples
     --------
@@ -139,7 +138,7 @@ class WithoutReplacement(OneDraft):
         Returns
         -------
         ndarray, shape (M,)
-            O(n) for each rank and node of the integral, and once O(V) exponentials per node.
+            O(n) for each rank and node of the integral.
         """
         return self._race.chances(self.n, tokens, shares)
 
@@ -147,8 +146,6 @@ class WithoutReplacement(OneDraft):
     def _race(self) -> ExponentialRace:
         top, tail = self.top_and_tail
         times, weights = arrival_times(self.n, tail + float(self.draft[top[-1]]), unit=UNIT)
-        needed = 8.0 * times.size * self.vocab_size
-        check_memory("the integral over arrival times", needed, MEMORY_LIMIT)
         return ExponentialRace.at(UNIT * self.draft, self.n, times, weights)
 
     def _outside(self, tokens: IntArray) -> FloatArray:
