@@ -87,7 +87,7 @@ class ExponentialRace:
         # by up to 2^n in total.
         likely = n if n <= FEW_DRAFTS else 2 * n
         rates = draft[order]
-        harmless = (likely * rates <= left[:-1]) | (rates * times[-1, -1] <= FEW_ARRIVALS)
+        harmless = (likely * rates <= left[:-1]) | (rates <= FEW_ARRIVALS / times[-1, -1])
         count = int(np.argmax(np.append(harmless, True)))
         place = np.full(draft.size, -1, dtype=np.int64)
         place[order] = np.arange(order.size)
