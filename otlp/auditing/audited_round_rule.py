@@ -23,7 +23,6 @@ from otlp.auditing.audited_rule import (
     draw_rows,
     name_of,
     number_of,
-    one_line,
 )
 from otlp.auditing.draft_check import DraftCheck, first_of
 from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
@@ -31,6 +30,7 @@ from otlp.auditing.gtest import g_test
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.one_line import one_line
 
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
 

@@ -20,7 +20,8 @@ from otlp.auditing.drafted_tree import Tables
 from otlp.auditing.random_source import RandomSource
 from otlp.checks import check_tokens
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import InvalidInputError, OTLPError, clean
+from otlp.errors import InvalidInputError, OTLPError
+from otlp.one_line import one_line
 from otlp.plan import Plan
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -32,10 +33,6 @@ def silent(label: str, done: float) -> None:
 
 SUM_TOLERANCE = 1e-6
 """Tolerance for a plan's conditional: negative entries, and the deviation of the sum from one."""
-
-LONGEST_MESSAGE = 160
-"""Maximum number of characters kept of a message or repr."""
-
 
 Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 """``rule(draft_tokens, p, q, rng)``."""
@@ -256,22 +253,6 @@ def sampler_error(what: str, error: BaseException) -> InvalidInputError:
 def raised(error: BaseException) -> str:
     """Return a description of an exception, on one line."""
     return f"raises {type(error).__name__}: {one_line(error)}".rstrip(": ")
-
-
-def one_line(thing: object) -> str:
-    """Return the first line of the message or repr of an object, without control characters.
-
-    The line is truncated after a word at `LONGEST_MESSAGE`, except for this library's errors.
-    """
-    try:
-        text = str(thing) if isinstance(thing, BaseException) else repr(thing)
-    except Exception:
-        return f"a {type(thing).__name__}"
-    first = next(iter(text.splitlines()), "")
-    if len(first) > LONGEST_MESSAGE and not isinstance(thing, OTLPError):
-        kept = first[: LONGEST_MESSAGE - 4]
-        first = (kept[: kept.rfind(" ")] if " " in kept else kept) + " ..."
-    return clean(first)
 
 
 def name_of(rule: object) -> str:

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.auditing.argument_order import read_arguments
-from otlp.auditing.audited_rule import AuditedRule, Failure, Output, call, name_of, one_line
+from otlp.auditing.audited_rule import AuditedRule, Failure, Output, call, name_of
 from otlp.auditing.draft_check import DraftCheck, check_drafts, exact_draft_check
 from otlp.auditing.random_source import RandomSource
 from otlp.checks import as_floats
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples
 from otlp.errors import InvalidInputError
+from otlp.one_line import one_line
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution

@@ -21,11 +21,12 @@ from otlp.auditing.audited_round_rule import (
     AuditedRoundRule,
     audited_round_rule,
 )
-from otlp.auditing.audited_rule import Failure, Output, draw_rows, name_of, one_line, raised
+from otlp.auditing.audited_rule import Failure, Output, draw_rows, name_of, raised
 from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.one_line import one_line
 
 Drafted: TypeAlias = tuple[IntArray, FloatArray]
 """Tokens of a step, shape (requests, L), and their q, shape (requests, L, V)."""

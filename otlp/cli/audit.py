@@ -15,7 +15,6 @@ import numpy as np
 from otlp._solve import optimal_acceptance, solve
 from otlp.auditing import AuditReport, AuditSettings, DraftedPaths, audit, audit_rounds
 from otlp.auditing.argument_order import read_sampler
-from otlp.auditing.audited_rule import one_line
 from otlp.auditing.command import CommandRule
 from otlp.auditing.module_of_file import module_of_file
 from otlp.cli import options
@@ -26,6 +25,7 @@ from otlp.data.sampling_cuts import SAMPLING
 from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
+from otlp.one_line import one_line
 from otlp.problem import Problem
 from otlp.solvers import Solver, make_solver
 

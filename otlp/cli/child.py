@@ -20,9 +20,9 @@ from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
-from otlp.auditing.audited_rule import one_line
 from otlp.cli.orphans import kill_orphans
 from otlp.errors import OTLPError
+from otlp.one_line import one_line
 
 Result = TypeVar("Result")
 Progress = Callable[..., None]

@@ -17,9 +17,9 @@ from socket import SHUT_RDWR, socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from otlp.auditing.audited_rule import one_line
 from otlp.checks import check_number, whole_number
 from otlp.errors import InvalidInputError, ServerError
+from otlp.one_line import one_line
 from otlp.timing import checkpoint, seconds_left
 from otlp_lab.servers.background import begin, wait
 
