@@ -46,14 +46,19 @@ class ByValue(ReadOnly):
         return hash((type(self), *_attributes(self).items()))
 
 
-def _attributes(thing: object) -> dict[str, Any]:
-    """Return the attributes by name, with arrays as their dtype, shape and bytes."""
+def stored(thing: object) -> dict[str, Any]:
+    """Return the attributes by name, except the values of cached properties."""
     kind = type(thing)
     return {
-        name: _hashable(value)
-        for name, value in sorted(vars(thing).items())
+        name: value
+        for name, value in vars(thing).items()
         if not isinstance(getattr(kind, name, None), cached_property)
     }
+
+
+def _attributes(thing: object) -> dict[str, Any]:
+    """Return the attributes by name, with arrays as their dtype, shape and bytes."""
+    return {name: _hashable(value) for name, value in sorted(stored(thing).items())}
 
 
 def _hashable(value: Any) -> Any:

@@ -8,12 +8,12 @@ import numpy.typing as npt
 from otlp import checks
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray, as_distribution, frozen
-from otlp.drafts.scheme import DraftScheme
+from otlp.drafts.scheme import SizedScheme
 from otlp.drafts.top_and_one import point_mass
 from otlp.errors import InvalidInputError
 
 
-class CertainAndDrawn(DraftScheme):
+class CertainAndDrawn(SizedScheme):
     """The tuple (a_1, ..., a_c, x_1, ..., x_k): certain tokens, then i.i.d. tokens.
 
     Parameters
@@ -39,19 +39,9 @@ class CertainAndDrawn(DraftScheme):
         tokens = checks.check_drawn(certain, size + 1, size)
         self.certain: IntArray = frozen(tokens)
         self.drawn = whole_number(drawn, "the number of drawn tokens", 0)
-        checks.check_n(self.n)
+        self.n, self.vocab_size = checks.check_n(tokens.size + self.drawn), size
         if self.drawn and self.rest[tokens].any():
             raise InvalidInputError("rest must be 0 at the certain tokens: remove them from rest")
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return int(self.certain.size) + self.drawn
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return int(self.rest.size)
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """Return a point mass at the next certain token, or `rest` after all certain tokens."""

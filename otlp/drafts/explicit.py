@@ -18,12 +18,12 @@ from otlp.distribution import (
     invert_cdf,
     sum_by,
 )
-from otlp.drafts.scheme import DraftScheme
+from otlp.drafts.scheme import SizedScheme
 from otlp.drafts.token_sets import DraftTuples, TokenSets
 from otlp.errors import InvalidDistributionError, InvalidInputError
 
 
-class Explicit(DraftScheme):
+class Explicit(SizedScheme):
     """A draft distribution listed tuple by tuple; the order of tokens within a tuple matters.
 
     Parameters
@@ -79,23 +79,13 @@ class Explicit(DraftScheme):
         tokens = checks.check_tuples(tokens, n, size)
         distinct, index = np.unique(tokens[mass > 0.0], axis=0, return_inverse=True)
         merged = sum_by(index.reshape(-1), mass[mass > 0.0], len(distinct))
-        self._vocab_size = size
+        self.n, self.vocab_size = n, size
         self.tuples = DraftTuples(frozen(distinct), frozen(merged))
 
     def __repr__(self) -> str:
         """Return the name and sizes of the scheme."""
         count = len(self.tuples.mass)
         return f"Explicit({count} tuples, vocabulary {self.vocab_size:,}, n={self.n})"
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return int(self.tuples.tokens.shape[1])
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self._vocab_size
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Return the next token's distribution among tuples that start with `drawn`; O(m n)."""

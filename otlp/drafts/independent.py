@@ -12,13 +12,13 @@ import numpy.typing as npt
 from otlp import checks, distribution
 from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, invert_cdf
-from otlp.drafts.scheme import DraftScheme, rename
+from otlp.drafts.scheme import SizedScheme, rename
 from otlp.drafts.token_sets import DraftTuples, as_float
 from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 
 
-class Independent(DraftScheme):
+class Independent(SizedScheme):
     """n tokens drawn independently, the j-th from the j-th draft distribution.
 
     Parameters
@@ -56,16 +56,7 @@ class Independent(DraftScheme):
             raise InvalidInputError(f"drafts must be over the same vocabulary, got {sizes} tokens")
         checks.check_n(len(checked))
         self.drafts: FloatArray = frozen(np.stack(checked))
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return int(self.drafts.shape[0])
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return int(self.drafts.shape[1])
+        self.n, self.vocab_size = self.drafts.shape
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """Return the draft distribution of the next place, shape (V,)."""

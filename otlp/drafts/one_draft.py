@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from typing import Any, Self
 
@@ -10,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import checks, distribution
-from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen
-from otlp.drafts.scheme import DraftScheme, rename
+from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, stored
+from otlp.drafts.scheme import SizedScheme, rename
 from otlp.errors import TooFewTokensError
 from otlp.numerics.ascending import by_ratio
 from otlp.numerics.minimum_norm import best_prefix_of
 
 
-class OneDraft(DraftScheme):
+class OneDraft(SizedScheme):
     """n drafts from one distribution q; n different tokens unless overridden.
 
     Parameters
@@ -27,11 +26,6 @@ class OneDraft(DraftScheme):
     n : int
         Number of drafts, at least 1.
     """
-
-    n: int = 0
-    """Number of drafted tokens."""
-    vocab_size: int = 0
-    """Vocabulary size V."""
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         given = as_distribution(draft, "draft")
@@ -85,9 +79,6 @@ class OneDraft(DraftScheme):
 
     def _with(self, draft: FloatArray, **changed: Any) -> Self:
         """Return a copy for another q, without the cached properties of the old q."""
-        made = copy(self)
-        for name in vars(self):
-            if isinstance(getattr(type(self), name, None), cached_property):
-                del made.__dict__[name]
-        made.__dict__.update(changed, vocab_size=draft.size, draft=draft)
+        made = object.__new__(type(self))
+        made.__dict__ = {**stored(self), **changed, "vocab_size": draft.size, "draft": draft}
         return made

@@ -318,21 +318,21 @@ class DraftScheme(ByValue, ABC):
         return checked
 
 
-class Renamed(DraftScheme):
+class SizedScheme(DraftScheme):
+    """Base class of schemes whose sizes are attributes, which the constructor sets."""
+
+    n: int = 0
+    """Number of drafted tokens."""
+    vocab_size: int = 0
+    """Vocabulary size V."""
+
+
+class Renamed(SizedScheme):
     """A scheme whose token ``tokens[j]`` is renamed to j; see `DraftScheme.restrict`."""
 
     def __init__(self, scheme: DraftScheme, tokens: IntArray, vocab_size: int) -> None:
-        self.scheme, self.tokens, self._vocab_size = scheme, tokens, vocab_size
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return self.scheme.n
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of names."""
-        return self._vocab_size
+        self.scheme, self.tokens = scheme, tokens
+        self.n, self.vocab_size = scheme.n, vocab_size
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Return the distribution of the next draft; see `DraftScheme.next_distribution`."""

@@ -13,6 +13,7 @@ from otlp.distribution import FloatArray, IntArray, Mask, frozen, renormalise_wi
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.scheme import rename
 from otlp.numerics.sums import sum_in
+from otlp.numerics.top_tokens import top_tokens
 
 
 class TopAndOne(OneDraft):
@@ -28,8 +29,7 @@ class TopAndOne(OneDraft):
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         super().__init__(draft, n)
-        order = np.argsort(-self.draft, kind="stable") if n > 1 else np.arange(0)
-        self.top: IntArray = frozen(order[: n - 1].astype(np.int64))
+        self.top: IntArray = frozen(top_tokens(self.draft, self.n - 1))
 
     @cached_property
     def rest(self) -> FloatArray:

@@ -338,7 +338,11 @@ def residual_distribution(target: FloatArray, acceptance: FloatArray | float) ->
     >>> residual_distribution(target, accepted).round(6).tolist()
     [0.0, 0.666667, 0.333333]
     """
-    left = np.maximum(target - acceptance, 0.0)
+    return normalised_or(np.maximum(target - acceptance, 0.0), target)
+
+
+def normalised_or(left: FloatArray, target: FloatArray) -> FloatArray:
+    """Normalise the remaining mass in place, or return the target if there is no mass."""
     total = float(left.sum())
     if total <= 0.0:
         return target

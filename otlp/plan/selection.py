@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import check_generator, own_float_errors
-from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
+from otlp.distribution import FloatArray, IntArray, invert_cdf, stored, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
-from otlp.plan.plan import Marginals, Plan
+from otlp.plan.plan import Marginals, Plan, normalised_or
 from otlp.problem import Problem
 
 BLOCK = 2**16
@@ -54,12 +54,7 @@ class SelectionPlan(Plan):
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state for pickling, without cached properties."""
-        kind = type(self)
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if not isinstance(getattr(kind, name, None), cached_property)
-        }
+        return stored(self)
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the selected token given a valid drafted tuple."""
@@ -94,11 +89,8 @@ class SelectionPlan(Plan):
     def _single_draft(self) -> tuple[FloatArray, FloatArray]:
         target = self.problem.target
         accept, left = acceptance_and_residual(target, self.selection_distribution)
-        total = float(left.sum())
-        if total <= 0.0:  # a replacement is then drawn with probability zero up to rounding
-            return accept, target
-        left /= total
-        return accept, left
+        # Without mass left, a replacement is drawn with probability zero up to rounding.
+        return accept, normalised_or(left, target)
 
     @cached_property
     def _residual_cumulative(self) -> FloatArray:

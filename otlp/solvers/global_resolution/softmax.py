@@ -9,6 +9,7 @@ from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
+from otlp.plan.plan import normalised_or
 from otlp.reductions.complementary_slackness import Side
 from otlp.reductions.truncation import Buckets
 
@@ -50,8 +51,7 @@ class SoftmaxSystem(Plan):
         self.raw, self.kept, left = _scaled(
             side.wanted, given, buckets.labels, side.draft, buckets.draft
         )
-        rest = float(left.sum())
-        self.residual = left / rest if rest > 0.0 else side.problem.target
+        self.residual = normalised_or(left, side.problem.target)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Return the conditional distribution of a tuple of this system; see `Plan.conditional`."""
@@ -59,8 +59,7 @@ class SoftmaxSystem(Plan):
         labels = self.labels[tokens]
         accepted, rest = accepted_shares(labels, self.alpha, self.slack, self._factors(tokens))
         result: FloatArray = rest * self.residual
-        for token, given in zip(tokens.tolist(), accepted.tolist(), strict=True):
-            result[token] += given
+        np.add.at(result, tokens, accepted)
         return result
 
     def marginals(self) -> Marginals:
