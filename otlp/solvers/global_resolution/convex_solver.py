@@ -11,7 +11,7 @@ OPENBLAS_NUM_THREADS=1; otherwise each step of SciPy's minimiser may wait for 10
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import suppress
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from otlp.timing import loaded
 
 ConvexFunction = LogSumExp | LogSumExpIntegral
 
+# Variables, value of the function, and its gradient.
+Point = tuple[FloatArray, float, FloatArray]
+
 # Largest change of a variable in one Newton step; beyond it the softmax is saturated.
 LONGEST_STEP = 4.0
 
@@ -33,8 +36,12 @@ LONGEST_STEP = 4.0
 START_ITERATIONS, WEIGHT_CAP = 8, 30.0
 
 
-class Minimum(NamedTuple):
-    """The best point found.
+class _ConvergedError(Exception):
+    """Raised to leave L-BFGS-B when the gradient is within the tolerance."""
+
+
+class Minimum:
+    """The best point found: the evaluated point with the smallest gradient.
 
     Attributes
     ----------
@@ -48,33 +55,20 @@ class Minimum(NamedTuple):
         Number of Newton steps.
     """
 
-    alpha: FloatArray
-    given: FloatArray
-    gradient_norm: float
-    iterations: int
-    newton_steps: int
-
-
-class _ConvergedError(Exception):
-    """Raised to leave L-BFGS-B when the gradient is within the tolerance."""
-
-
-class _Best:
-    """The evaluated point with the smallest gradient."""
-
     def __init__(self, function: ConvexFunction, tolerance: float, alpha: FloatArray) -> None:
         self.function, self.tolerance, self.alpha = function, tolerance, alpha
         self.value, self.given = function.evaluate(alpha)
         norm = l1_norm(self.given - function.wanted)
-        self.norm = norm if norm == norm else np.inf
+        self.gradient_norm = norm if norm == norm else np.inf
         self.iterations = self.newton_steps = 0
 
     def __call__(self, alpha: FloatArray) -> tuple[float, FloatArray]:
+        """Evaluate a point; return the value and the gradient."""
         value, given = self.function.evaluate(alpha)
         gradient = given - self.function.wanted
         norm = l1_norm(gradient)
-        if norm < self.norm:
-            self.alpha, self.given, self.norm = alpha.copy(), given, norm
+        if norm < self.gradient_norm:
+            self.alpha, self.given, self.gradient_norm = alpha.copy(), given, norm
         if norm <= self.tolerance:
             raise _ConvergedError
         return value, gradient
@@ -152,18 +146,16 @@ def solve_convex(
     -----
     An iteration of L-BFGS-B costs about one gradient, a Newton step one Hessian and O(G^3).
     """
-    best = _Best(function, tolerance, start)
-    try:
-        if newton_steps and best.norm > tolerance:
+    best = Minimum(function, tolerance, start)
+    with suppress(_ConvergedError):
+        if newton_steps and best.gradient_norm > tolerance:
             _newton(best, newton_steps)
-        if max_iterations and best.norm > tolerance:
+        if max_iterations and best.gradient_norm > tolerance:
             _lbfgsb(best, max_iterations)
-    except _ConvergedError:
-        pass
-    return Minimum(best.alpha, best.given, best.norm, best.iterations, best.newton_steps)
+    return best
 
 
-def _lbfgsb(best: _Best, limit: int) -> None:
+def _lbfgsb(best: Minimum, limit: int) -> None:
     def count(_: FloatArray) -> None:
         best.iterations += 1
 
@@ -173,20 +165,17 @@ def _lbfgsb(best: _Best, limit: int) -> None:
     )
 
 
-def _newton(best: _Best, limit: int) -> None:
+def _newton(best: Minimum, limit: int) -> None:
     """Take damped Newton steps from the starting point."""
-    point, value, gradient = best.alpha, best.value, best.given - best.function.wanted
-    for _ in range(limit):
+    reached: Point | None = best.alpha, best.value, best.given - best.function.wanted
+    while reached and best.newton_steps < limit:
         best.newton_steps += 1
-        moved = _newton_step(best, point, value, gradient)
-        if moved is None:
-            return
-        point, value, gradient = moved
+        reached = _newton_step(best, *reached)
 
 
 def _newton_step(
-    best: _Best, point: FloatArray, value: float, gradient: FloatArray
-) -> tuple[FloatArray, float, FloatArray] | None:
+    best: Minimum, point: FloatArray, value: float, gradient: FloatArray
+) -> Point | None:
     """Take one damped Newton step; return None if no step makes progress."""
     hessian = best.function.hessian(point)
     if not _regularised(hessian, best.function.slack):

@@ -23,12 +23,7 @@ from otlp.reductions import PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, Sides, split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
 from otlp.reductions.subset_selection import not_iid
-from otlp.reductions.truncation import (
-    Buckets,
-    into_buckets,
-    singletons,
-    truncation,
-)
+from otlp.reductions.truncation import Buckets, into_buckets, singletons, truncation
 from otlp.solution import Guarantee, Status
 from otlp.solvers.auto import Auto
 from otlp.solvers.global_resolution.convex_solver import (
@@ -259,15 +254,14 @@ class GlobalResolution(SystemSolver):
 
     def _lossless(self, side: Side, worst: float = 0.0) -> SolvedSystem:
         """Solve one system over buckets of tokens; accept a gradient norm up to `worst`."""
-        draft = side.draft
         tokens, taken, ignored = _accepted_tokens(
-            draft, side.wanted, side.subset, side.inside, side.ratios
+            side.draft, side.wanted, side.subset, side.inside, side.ratios
         )
         limits = self.max_iterations, self.newton_steps
         allowed = REJECTED_SHARE * (side.mass - taken) if side.inside else 0.0
         if self.newton_steps and allowed > 3.0 * self.tau:
             # If the rejected mass is large, coarse buckets suffice: excess mass is scaled down.
-            buckets = self._buckets(side, draft, tokens, allowed)
+            buckets = self._buckets(side, tokens, allowed)
             # The initial guess is usually within the tolerance, so evaluate it without steps first.
             quick_steps = (0, min(self.newton_steps, QUICK_STEPS))
             for steps in quick_steps if buckets.mismatch <= allowed else ():
@@ -277,7 +271,7 @@ class GlobalResolution(SystemSolver):
                 if found.deviation <= 5.0 * self.tau:
                     return found
         limit = 3.0 * self.tau
-        buckets = self._buckets(side, draft, tokens, limit)
+        buckets = self._buckets(side, tokens, limit)
         if buckets.mismatch > limit:
             raise Stopped(
                 Status.TRUNCATION_LIMIT,
@@ -330,11 +324,9 @@ class GlobalResolution(SystemSolver):
         details[f"{side.name}_left_out"] = left_out
         return SolvedSystem(plan, 3.0 * left_out + minimum.gradient_norm, details)
 
-    def _buckets(
-        self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float
-    ) -> Buckets:
+    def _buckets(self, side: Side, tokens: IntArray, tolerance: float) -> Buckets:
         """Group tokens into buckets; at the limit, the mismatch may exceed the tolerance."""
-        n = side.problem.n
+        n, draft = side.problem.n, side.draft
         limit = self.limit(n)
         # A token is drafted at most this often; rounding errors above it could overflow the ratio.
         wanted = np.minimum(side.wanted, n * draft)
@@ -365,8 +357,7 @@ class GlobalResolution(SystemSolver):
             rough = replace(function, step=COARSE_STEP)
             minimum = solve_convex(rough, start, tolerance - COARSE, *limits)
             given = function.evaluate(minimum.alpha)[1]
-            norm = l1_norm(given - buckets.wanted)
-            minimum = minimum._replace(given=given, gradient_norm=norm)
+            minimum.given, minimum.gradient_norm = given, l1_norm(given - buckets.wanted)
         else:
             minimum = solve_convex(function, start, tolerance, *limits)
         if minimum.gradient_norm > max(tolerance, worst):

@@ -59,6 +59,18 @@ class LogSumExp:
 SMALL = 1e-250
 
 
+@compiled(inline="always")
+def _own_sum(tokens: IntArray, alpha: FloatArray, slack: float) -> tuple[float, float, float]:
+    """Return the maximum exponent of a set, and with it scaled out the slack and the total sum."""
+    own = 0.0 if slack > 0.0 else -np.inf
+    for a in tokens:
+        own = max(own, alpha[a])
+    total = rest = slack * np.exp(-own) if slack > 0.0 else 0.0
+    for a in tokens:
+        total += np.exp(alpha[a] - own)
+    return own, rest, total
+
+
 @compiled
 def _evaluate(
     members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
@@ -86,14 +98,7 @@ def _evaluate(
             for at in range(first, last):
                 given[members[at]] += scale * weight[members[at]]
         else:
-            own = alpha[members[first]]
-            for at in range(first + 1, last):
-                own = max(own, alpha[members[at]])
-            if slack > 0.0:
-                own = max(own, 0.0)
-            total = slack * np.exp(-own) if slack > 0.0 else 0.0
-            for at in range(first, last):
-                total += np.exp(alpha[members[at]] - own)
+            own, _, total = _own_sum(members[first:last], alpha, slack)
             value += mass[j] * (np.log(total) + own)
             for at in range(first, last):
                 given[members[at]] += mass[j] * np.exp(alpha[members[at]] - own) / total
@@ -108,15 +113,7 @@ def _hessian(
     hessian = np.zeros((alpha.size, alpha.size))
     for j in range(mass.size):
         first, last = offsets[j], offsets[j + 1]
-        own = alpha[members[first]]
-        for at in range(first + 1, last):
-            own = max(own, alpha[members[at]])
-        if slack > 0.0:
-            own = max(own, 0.0)
-        rest = slack * np.exp(-own) if slack > 0.0 else 0.0
-        total = rest
-        for at in range(first, last):
-            total += np.exp(alpha[members[at]] - own)
+        own, rest, total = _own_sum(members[first:last], alpha, slack)
         rest /= total
         for at in range(first, last):
             a = members[at]
