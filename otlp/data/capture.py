@@ -29,6 +29,7 @@ from otlp.errors import (
 )
 
 LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")
+COLUMNS = ("target_logits", "draft_logits", "contexts", "positions", "next_tokens")
 
 
 def _unknown() -> IntArray:
@@ -231,14 +232,7 @@ class Capture(ReadOnly):
     def __getitem__(self, rows: int | slice) -> CaptureRow | Capture:
         """Return a row for an integer, or a capture for a slice."""
         if isinstance(rows, slice):
-            return replace(
-                self,
-                target_logits=self.target_logits[rows],
-                draft_logits=self.draft_logits[rows],
-                contexts=self.contexts[rows],
-                positions=self.positions[rows],
-                next_tokens=self.next_tokens[rows],
-            )
+            return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
         self._check_row(rows)
         token = int(self.next_tokens[rows])
         if isinstance(self.next_tokens, StoredRows):

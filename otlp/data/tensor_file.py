@@ -266,12 +266,10 @@ def _add_checks(
     checks: npt.NDArray[np.uint32], stored: npt.NDArray[Any], first: int, per_check: int
 ) -> None:
     """Update the checksums with the rows from `first` on."""
-    start = 0
-    while start < len(stored):
-        number = (first + start) // per_check
-        stop = min(len(stored), (number + 1) * per_check - first)
-        checks[number] = crc32(stored[start:stop].data, int(checks[number]))
-        start = stop
+    for number in range(first // per_check, -(-(first + len(stored)) // per_check)):
+        start = number * per_check - first
+        part = stored[max(start, 0) : start + per_check]
+        checks[number] = crc32(part.data, int(checks[number]))
 
 
 def _labels_check(metadata: Mapping[str, str]) -> str:

@@ -262,12 +262,12 @@ class _Corral:
 
     Products are <v - p, w - p> in the metric, plus a constant, so that the factor exists even if
     the mixture passes through p.  Rows of `vertices` are reused: row ``slots[k]`` belongs to the
-    k-th active ordering.
+    k-th active ordering, and the free rows follow the active ones in `slots`.
     """
 
     def __init__(self, target: FloatArray, scale: FloatArray) -> None:
         self.target, self.scale = target, scale
-        self.size, self.used = 0, 0
+        self.size = 0
         self.slots = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
         self.factor = np.zeros((0, 0))
@@ -277,14 +277,16 @@ class _Corral:
 
     def add(self, vertex: FloatArray, order: npt.NDArray[np.intp]) -> bool:
         """Run a major cycle: add a vertex and move to the nearest point; False on failure."""
-        slot = self._free_slot()
+        if self.size == self.slots.size:
+            self._grow(max(8, 2 * self.size))
+        slot = self.slots[self.size]
         self.vertices[slot], self.orders[slot] = vertex, order
+        self.weights[self.size] = 0.0 if self.size else 1.0
         offset = (vertex - self.target) * self.scale
         slots = self.slots[: self.size + 1]
         products = _inner_products(self.vertices, slots, self.target, offset)
         if self.size == 0:
             self.constant = max(float(products[0]), 1e-300)
-            self.weights[0] = 1.0
         if not _append(self.factor, self.size, products + self.constant):
             return False
         self.size += 1
@@ -316,19 +318,9 @@ class _Corral:
         self.size = last
         self.weights[:last] /= self.weights[:last].sum()
 
-    def _free_slot(self) -> int:
-        """Return a row for one more ordering; free rows follow the active ones in `slots`."""
-        if self.size == self.used:
-            if self.used == self.slots.size:
-                self._grow(max(8, 2 * self.used))
-            self.slots[self.used] = self.used
-            self.used += 1
-        self.weights[self.size] = 0.0
-        return int(self.slots[self.size])
-
     def _grow(self, capacity: int) -> None:
         extra = capacity - self.slots.size
-        self.slots = np.pad(self.slots, (0, extra))
+        self.slots = np.append(self.slots, np.arange(self.slots.size, capacity))
         self.weights = np.pad(self.weights, (0, extra))
         self.factor = np.pad(self.factor, ((0, extra), (0, extra)))
         self.vertices = _with_rows(self.vertices, capacity)

@@ -131,8 +131,7 @@ class HubSolver(ClosedForm):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Return the plan."""
         assert isinstance(problem.drafts, Hub)
-        plan = HubPlan(problem, problem.drafts)
-        return Answer(plan, Guarantee.OPTIMAL)
+        return Answer(HubPlan(problem, problem.drafts), Guarantee.OPTIMAL)
 
 
 def _share(taken: FloatArray, mass: FloatArray) -> FloatArray:

@@ -60,15 +60,11 @@ class KSeqPlan(Plan):
     @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Return the conditional distribution; O(V + n)."""
-        left = 1.0
-        coins = []
-        tokens = self._check(draft_tokens).tolist()
-        for token in tokens:
-            coins.append(left * self._coin(token))
-            left *= 1.0 - self._coin(token)
-        result: FloatArray = left * self.residual
-        for token, coin in zip(tokens, coins, strict=True):
-            result[token] += coin
+        tokens = self._check(draft_tokens)
+        coins = self.passes[tokens] / self.draft[tokens]
+        left = np.cumprod(np.append(1.0, 1.0 - coins))
+        result: FloatArray = left[-1] * self.residual
+        np.add.at(result, tokens, left[:-1] * coins)
         return result
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:

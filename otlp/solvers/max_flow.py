@@ -55,8 +55,7 @@ class MaxFlow(FlowSolver):
     def work(self, problem: Problem) -> float:
         """Return the number of arcs."""
         check_problem(problem)
-        sets, members = problem.drafts.set_count()
-        return problem.vocab_size + sets + members
+        return problem.vocab_size + sum(problem.drafts.set_count())
 
     @property
     def reduction(self) -> Chain:

@@ -67,5 +67,4 @@ class Naive(ClosedForm):
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Return the plan; the verifier computes the bound."""
-        plan = NaivePlan(problem)
-        return Answer(plan, Guarantee.LOSSLESS)
+        return Answer(NaivePlan(problem), Guarantee.LOSSLESS)

@@ -129,15 +129,14 @@ def call_engine(engine: str, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[
         See `EngineProcess.call`.
     """
     idle = _idle.setdefault(engine, [])
-    process = None
-    while process is None:
+    while True:
         try:
             process = idle.pop()  # Atomic, so two threads cannot get the same process.
         except IndexError:
             process = EngineProcess(engine)
-        if not process.alive:
-            process.forget()
-            process = None
+        if process.alive:
+            break
+        process.forget()
     try:
         return process.call(arguments)
     finally:
