@@ -24,8 +24,8 @@ AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
 CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
 GROUND = {
-    "otlp.capability", "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.one_line",
-    "otlp.showing", "otlp.timing",
+    "otlp.capability", "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.showing",
+    "otlp.timing",
 }  # fmt: skip
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
@@ -35,7 +35,6 @@ ARROWS = {
     "otlp.errors": set(),
     "otlp.timing": set(),
     "otlp.showing": set(),
-    "otlp.one_line": {"otlp.errors"},
     "otlp.capability": {"otlp.errors"},
     "otlp.checks": {"otlp.capability", "otlp.errors"},
     "otlp.distribution": {"otlp.checks", "otlp.errors"},

@@ -29,8 +29,7 @@ from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
 from otlp.auditing.gtest import g_test
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray, total_variation
-from otlp.errors import InvalidInputError, SizeLimitError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, SizeLimitError, one_line
 
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
 

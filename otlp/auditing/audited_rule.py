@@ -20,8 +20,7 @@ from otlp.auditing.drafted_tree import Tables
 from otlp.auditing.random_source import RandomSource
 from otlp.checks import check_tokens
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import InvalidInputError, OTLPError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, OTLPError, one_line
 from otlp.plan import Plan
 
 Progress: TypeAlias = Callable[[str, float], None]

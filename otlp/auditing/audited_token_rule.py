@@ -19,8 +19,7 @@ from otlp.auditing.random_source import RandomSource
 from otlp.checks import as_floats
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples
-from otlp.errors import InvalidInputError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, one_line
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution

@@ -22,8 +22,7 @@ from otlp.auditing.audited_rule import NotJudgedError
 from otlp.auditing.lazy_uniform import LazyUniform
 from otlp.auditing.random_source import RandomSource
 from otlp.checks import whole_number
-from otlp.errors import InvalidInputError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, one_line
 
 ANSWER_TIMEOUT = 20.0
 """Maximum time per answer, in seconds."""

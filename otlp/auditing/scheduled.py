@@ -25,8 +25,7 @@ from otlp.auditing.audited_rule import Failure, Output, draw_rows, name_of, rais
 from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import InvalidInputError, SizeLimitError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, SizeLimitError, one_line
 
 Drafted: TypeAlias = tuple[IntArray, FloatArray]
 """Tokens of a step, shape (requests, L), and their q, shape (requests, L, V)."""

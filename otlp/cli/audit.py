@@ -24,8 +24,7 @@ from otlp.cli.options import SolverName
 from otlp.data.sampling_cuts import SAMPLING
 from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
-from otlp.errors import InvalidInputError, OTLPError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, OTLPError, one_line
 from otlp.problem import Problem
 from otlp.solvers import Solver, make_solver
 

@@ -21,8 +21,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from otlp.cli.orphans import kill_orphans
-from otlp.errors import OTLPError
-from otlp.one_line import one_line
+from otlp.errors import OTLPError, one_line
 
 Result = TypeVar("Result")
 Progress = Callable[..., None]

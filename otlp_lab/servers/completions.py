@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from otlp.checks import check_number, whole_number
-from otlp.errors import InvalidInputError, ServerError
-from otlp.one_line import one_line
+from otlp.errors import InvalidInputError, ServerError, one_line
 from otlp.timing import checkpoint, seconds_left
 from otlp_lab.servers.background import begin, wait
 
