@@ -6,48 +6,17 @@ probability that a score uniform on [a, b] is the best of n, if the others are u
 
 from __future__ import annotations
 
-import numpy as np
-
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
-
-BLOCK = 64
-"""Number of slopes computed together: small enough for the fastest cache, and vectorised."""
-
-
-@compiled(error_model="numpy")
-def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
-    """Write the slope between each pair of neighbours in `ends`; O(G log n) for G slopes.
-
-    The number of terms is doubled for each bit of n: S_2m = S_m (a^m + b^m) and
-    S_(m+1) = b S_m + a^m.  All terms are positive.
-    """
-    count, top = ends.size - 1, 1
-    while top <= n // 2:  # 2 * top might overflow
-        top *= 2
-    a_power, b_power = np.empty(BLOCK), np.empty(BLOCK)
-    for start in range(0, count, BLOCK):
-        size = min(BLOCK, count - start)
-        a, b, slope = ends[start:], ends[start + 1 :], slopes[start:]
-        for j in range(size):
-            a_power[j], b_power[j], slope[j] = a[j], b[j], 1.0
-        bit = top // 2
-        while bit > 0:
-            for j in range(size):
-                slope[j] *= a_power[j] + b_power[j]
-                a_power[j] *= a_power[j]
-                b_power[j] *= b_power[j]
-            if n & bit:
-                for j in range(size):
-                    slope[j] = slope[j] * b[j] + a_power[j]
-                    a_power[j] *= a[j]
-                    b_power[j] *= b[j]
-            bit //= 2
 
 
 @compiled(error_model="numpy", inline="always")
 def power_slope(a: float, b: float, n: int) -> float:
-    """Return the slope between two masses 0 <= a <= b; n b^(n-1) if they are equal.  O(log n)."""
+    """Return the slope between two masses 0 <= a <= b; n b^(n-1) if they are equal.  O(log n).
+
+    The number of terms is doubled for each bit of n: S_2m = S_m (a^m + b^m) and
+    S_(m+1) = b S_m + a^m.  All terms are positive.
+    """
     top = 1
     while top <= n // 2:  # 2 * top might overflow
         top *= 2
@@ -63,3 +32,10 @@ def power_slope(a: float, b: float, n: int) -> float:
             b_power *= b
         bit //= 2
     return slope
+
+
+@compiled(inline="always")
+def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
+    """Write the slope between each pair of neighbours in `ends`; O(G log n) for G slopes."""
+    for k in range(ends.size - 1):
+        slopes[k] = power_slope(ends[k], ends[k + 1], n)
