@@ -146,6 +146,8 @@ class WithoutReplacement(OneDraft):
     def _race(self) -> ExponentialRace:
         top, tail = self.top_and_tail
         times, weights = arrival_times(self.n, tail + float(self.draft[top[-1]]), unit=UNIT)
+        needed = 8.0 * times.size * self.vocab_size
+        check_memory("the integral over arrival times", needed, MEMORY_LIMIT)
         return ExponentialRace.at(UNIT * self.draft, self.n, times, weights)
 
     def _outside(self, tokens: IntArray) -> FloatArray:
