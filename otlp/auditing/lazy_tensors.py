@@ -239,12 +239,15 @@ class LazyTensors(TorchFunctionMode):
 
     # Random draws.
 
-    def _draw_rand(self, func: Any, *shape: Any, generator: Any = None, **form: Any) -> Tensor:
-        empty = torch.empty_like if func.__name__ == "rand_like" else torch.empty
-        wanted = empty(*shape, **form)
+    def _draw_rand(self, func: Any, *size: Any, generator: Any = None, **form: Any) -> Tensor:
+        wanted = torch.empty(*size, **form)
         return self._remember(wanted, self._source.random(tuple(wanted.shape)))
 
-    _draw_rand_like = _draw_rand
+    def _draw_rand_like(
+        self, func: Any, tensor: Tensor, *, generator: Any = None, **form: Any
+    ) -> Tensor:
+        wanted = torch.empty_like(tensor, **form)
+        return self._remember(wanted, self._source.random(tuple(wanted.shape)))
 
     def _draw_uniform(
         self, func: Any, tensor: Tensor, low: float = 0.0, high: float = 1.0, **form: Any

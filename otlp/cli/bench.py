@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -154,14 +156,16 @@ def command(
 def _warm_up(solvers: Mapping[str, Solver]) -> None:
     """Load all kernels and engines; a child process compiles the last kernels meanwhile.
 
-    Both processes use the same cache of machine code.
+    Both processes use the same cache of machine code.  A daemonic process cannot start the child.
     """
 
     def from_the_last(_: object) -> None:
         for solver in reversed(list(solvers.values())):
             warm(solver)
 
-    with child_process(from_the_last), progress("warming up", len(solvers)) as step:
+    alone = multiprocessing.current_process().daemon
+    helper = nullcontext() if alone else child_process(from_the_last)
+    with helper, progress("warming up", len(solvers)) as step:
         for name, solver in solvers.items():
             warm_up(name, solver)
             step(f"warming up {name}")

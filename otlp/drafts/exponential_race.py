@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.lanes import (
@@ -76,9 +77,11 @@ class ExponentialRace:
     def at(
         cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray
     ) -> ExponentialRace:
-        """Prepare the race at the nodes, shape (B, LANES)."""
+        """Prepare the race at the nodes, shape (B, LANES); SizeLimitError above 2 GiB."""
         least_likely = SERIES_UP_TO / float(times[-1, -1])
         order = np.flatnonzero(draft > least_likely)
+        needed = 8.0 * times.size * order.size
+        check_memory("the integral over arrival times", needed, MEMORY_LIMIT)
         order = order[np.argsort(-draft[order], kind="stable")]
         rest = np.ones(draft.size, dtype=bool)
         rest[order] = False

@@ -70,10 +70,9 @@ class RowProblems(Sequence[Problem]):
         SamplingCuts(self.sampling_top_k, self.sampling_top_p, self.sampling_min_p)
 
     @property
+    @abstractmethod
     def numbers(self) -> Sequence[int]:
         """Numbers of the rows, in order."""
-        numbers: Sequence[int] = vars(self)["rows"]
-        return numbers
 
     @property
     def by_reference(self) -> bool:
@@ -157,6 +156,12 @@ class CaptureProblems(RowProblems):
         object.__setattr__(self, "rows", row_numbers(self.capture, self.rows))
 
     @property
+    def numbers(self) -> Sequence[int]:
+        """Numbers of the rows in the capture, in order."""
+        assert self.rows is not None
+        return self.rows
+
+    @property
     def by_reference(self) -> bool:
         """Whether the capture is in files."""
         return self.capture.in_files
@@ -230,6 +235,12 @@ class SyntheticProblems(RowProblems):
         super().__post_init__()
         synthetic = SyntheticRows(self.rows, self.vocab_size, self.seed)
         object.__setattr__(self, "rows", synthetic.numbers)
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the rows, in order."""
+        assert isinstance(self.rows, range)
+        return self.rows
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return generate(1, self.vocab_size, seed=self.seed, first=number), 0

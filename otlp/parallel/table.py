@@ -82,11 +82,13 @@ def _entries(row: Row) -> dict[str, Any]:
     if solution is None:
         return known
     subset = solution.subset
-    return {
-        **vars(solution),  # Most columns are attributes of a solution.
-        **known,
+    return known | {
+        "solver": solution.solver,
         "guarantee": solution.guarantee.name,
+        "acceptance": solution.acceptance,
+        "upper_bound": solution.upper_bound,
         "gap": solution.gap,
+        "marginal_error": solution.marginal_error,
         "subset_size": None if subset is None else int(subset.sum()),
         "plan_seconds": solution.timings.plan,
         "total_seconds": solution.timings.total,

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import otlp
+from otlp.cli import main
 from otlp.parallel.rows import SyntheticRows
 from otlp.studies.sweep import Grid, sweep
 from tests.instances import check_solution
@@ -172,3 +174,16 @@ def test_workers_inside_workers(place: str, work: Callable[[int], Any]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-12)
     alone = place != "a thread" and work is not captured
     assert ("all tasks are run in this process" in printed) == alone
+
+
+def benched(_: int) -> tuple[int, str]:
+    words = "bench --rows 1 --top-k 10 --n 2 --solvers martingale,k-seq"
+    found = CliRunner().invoke(main, words.split())
+    return found.exit_code, found.output
+
+
+@pytest.mark.slow
+def test_bench_in_a_daemonic_process() -> None:
+    """No child process can be started, so one process loads all kernels."""
+    code, printed = in_a_daemon("spawn", benched)
+    assert code == 0 and "martingale" in printed, printed

@@ -29,7 +29,7 @@ def test_no_certificate_is_made() -> None:
     for name in ("recursive-rejection", "naive"):
         plan = SOLVERS[name]().prepare(otlp.Problem(p, drafts))
         assert 0 <= plan.sample(tokens, rng) < p.size
-    assert "_clocks" not in vars(drafts)
+    assert "_race" not in vars(drafts)
 
 
 # Supported calls
