@@ -42,14 +42,15 @@ def play_rounds(
 ) -> tuple[IntArray, list[Output]]:
     """Play rounds in batches of `step`; return the drafted tokens and the outputs.
 
-    By default, `step` is the batch size of the rule, or 256 for a rule without batches.
+    By default, `step` is the batch size of the rule.  For a rule without batches, it is 256, or 1
+    with a draft sampler: the rule may read numbers that the sampler stored in the same round.
 
     Raises
     ------
     SizeLimitError
         If the drafted tuples would need more than 2 GiB.
     """
-    width, step = audited.width, step or audited.batch or BATCH
+    width, step = audited.width, step or audited.batch or (1 if audited.sampler else BATCH)
     check_memory(f"{rounds:,} tuples of n = {width:,} drafts", 16.0 * rounds * width, MEMORY_LIMIT)
     outputs: list[Output] = []
     tokens = np.empty((rounds, width), dtype=np.int64)

@@ -66,6 +66,33 @@ class OneStream(Engine):
         return self.offset + at
 
 
+class SharedRatios(Engine):
+    """Samples drafts with the target's noise, but compares ratios (vllm-project/vllm#47386)."""
+
+    def last(self, at: int) -> int:
+        return self.offset + at
+
+    def used(self, text: Any) -> int:
+        # The noise belongs to the position in the text, and the coins follow.
+        return len(text)
+
+    def coin(self, offset: int) -> float:
+        self.coins = getattr(self, "coins", 0) + 1
+        return self.numbers[self.coins]
+
+
+class SharedNoise(SharedRatios):
+    """Samples drafts with the target's noise, and accepts a draft that equals the target's token."""
+
+    def text(self, path: Any, p: Any, q: Any) -> list[int]:
+        text: list[int] = []
+        for at, token in enumerate([*path, None]):
+            text.append(self.drawn(p[at], self.offset + at))
+            if text[-1] != token:
+                break
+        return text
+
+
 class AdvancedByAccepted(Engine):
     """Advances the counter by the number of output tokens instead of drawn numbers."""
 

@@ -15,7 +15,14 @@ from otlp.testing import assert_lossless
 from otlp.testing.plain_block import verify_block
 from otlp_lab.engines import ENGINES
 from tests.otlp.auditing import own_engines
-from tests.otlp.auditing.own_engines import Engine, OneStream, OwnRows, SharedRows
+from tests.otlp.auditing.own_engines import (
+    Engine,
+    OneStream,
+    OwnRows,
+    SharedNoise,
+    SharedRatios,
+    SharedRows,
+)
 
 PATH = DraftedPaths(1, own_engines.LENGTH)
 
@@ -53,6 +60,51 @@ def test_each_mistake_fails_by_its_name(name: str) -> None:
     target = TARGETS.get(name, TARGET)
     report = played(getattr(own_engines, name)(), target)
     assert report.verdict is TWINS[name], report
+
+
+@pytest.mark.parametrize("target", [TARGET, DRAFT])
+def test_noise_may_be_shared_if_tokens_are_compared(target: Any) -> None:
+    assert played(SharedNoise(), target).verdict is Verdict.NOT_REJECTED
+    assert played(SharedRatios()).verdict is Verdict.DRAWS_SHARED
+
+
+def test_the_verifier_that_compares_tokens_is_lossless() -> None:
+    """The text does not depend on the drafts, so no drafts can make it wrong."""
+
+    def verify(x: Any, p: Any, q: Any, rng: Any) -> list[int]:
+        text: list[int] = []
+        for at, token in enumerate([*x[0], None]):
+            text.append(rng.choice(3, p=p[0, at]))
+            if text[-1] != token:
+                break
+        return text
+
+    models = repeated(TARGET, 3), repeated(DRAFT, 2)
+    assert audit_rounds(verify, *models, PATH).verdict is Verdict.LOSSLESS
+
+    def always(tables: Any, rng: Any) -> list[int]:
+        return [1, 1]
+
+    found = audit_rounds(verify, *models, PATH, sampler=always)
+    assert found.verdict is Verdict.DRAFTS_DIFFER and found.total_variation < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("engine", "verdict"),
+    [(SharedNoise, Verdict.NOT_REJECTED), (SharedRatios, Verdict.NOT_LOSSLESS)],
+)
+def test_a_sampler_that_stores_the_noise_of_the_round(engine: Any, verdict: Verdict) -> None:
+    """Each round is verified before the next round is drafted."""
+    played_by = engine()
+    found = audit_rounds(
+        played_by.verify,
+        repeated(TARGET, 3),
+        repeated(DRAFT, 2),
+        PATH,
+        sampler=lambda tables, rng: played_by.draft(tables, 1)[0],
+        settings=AuditSettings(5_000),
+    )
+    assert found.verdict is verdict, found
 
 
 @pytest.mark.parametrize("target", [TARGET, DRAFT])
