@@ -1,8 +1,9 @@
-"""Block verification in vLLM's V1 runner, by replacing two functions of its rejection sampler.
+"""Two verification rules in vLLM's V1 runner, as a plug-in that replaces functions of vLLM.
 
 The environment variable ``OTLP_VLLM_RULE`` selects the rule: ``block`` (the default) verifies with
-`otlp.batched.verify_requests`; ``token`` keeps vLLM's own rule and only fixes a function that is
-broken on a CPU.
+`otlp.batched.verify_requests`; ``shared-noise`` samples target and draft with the same noise and
+accepts equal tokens; ``token`` keeps vLLM's own rule and only fixes a function that is broken on a
+CPU.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import inspect
 import os
 import warnings
 from importlib import metadata
+
+RULES = ("block", "shared-noise", "token")
 
 KNOWN = ("0.32.",)
 """Prefixes of the tested versions of vLLM."""
@@ -46,8 +49,8 @@ def register() -> None:
     from otlp_vllm import sampling
 
     rule = os.environ.get("OTLP_VLLM_RULE", "block")
-    if rule not in ("block", "token"):
-        raise RuntimeError(f"OTLP_VLLM_RULE must be block or token, got {rule!r}")
+    if rule not in RULES:
+        raise RuntimeError(f"OTLP_VLLM_RULE must be one of {', '.join(RULES)}, got {rule!r}")
     version = _version()
     found = tuple(inspect.signature(sampler.rejection_sample).parameters)
     if found != PARAMETERS:
@@ -55,13 +58,36 @@ def register() -> None:
             f"otlp-vllm does not support the rejection sampler of vLLM {version} (supported: "
             f"{', '.join(KNOWN)}): uninstall the plug-in, or set VLLM_PLUGINS without otlp"
         )
-    if not version.startswith(KNOWN):
+    if rule == "shared-noise":
+        _share_noise(version)
+    elif not version.startswith(KNOWN):
         warnings.warn(
             f"otlp-vllm is untested with vLLM {version} (tested: {', '.join(KNOWN)})", stacklevel=2
         )
     sampler.expand_batch_to_tokens = sampling.expand_batch_to_tokens
     if rule == "block":
         sampler.rejection_sample = sampling.block_instead_of(sampler.rejection_sample)
+
+
+def _share_noise(version: str) -> None:
+    """Replace the functions for shared noise."""
+    if not version.startswith(KNOWN):
+        raise RuntimeError(
+            f"OTLP_VLLM_RULE=shared-noise supports vLLM {', '.join(KNOWN)}, got {version}"
+        )
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.logger import init_logger
+    from vllm.v1.sample import rejection_sampler
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    from otlp_vllm import shared_noise
+
+    log = init_logger("vllm.otlp").info
+    GPUModelRunner._sample = shared_noise.sampling_with_noise(GPUModelRunner._sample, log)
+    SpecDecodeBaseProposer._sample_draft_tokens = shared_noise.sample_draft_tokens
+    rejection_sampler.rejection_sample = shared_noise.verify_equality
+    EngineArgs.create_engine_config = shared_noise.checked(EngineArgs.create_engine_config)
 
 
 def _version() -> str:

@@ -82,7 +82,7 @@ class SharedRatios(Engine):
 
 
 class SharedNoise(SharedRatios):
-    """Samples drafts with the target's noise, and accepts a draft that equals the target's token."""
+    """Samples drafts with the target's noise, and accepts drafts that equal its tokens."""
 
     def text(self, path: Any, p: Any, q: Any) -> list[int]:
         text: list[int] = []
