@@ -18,6 +18,8 @@ import os
 import random
 import subprocess
 import sys
+from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ def texts(models: Path, draft: str, dtype: str, requests: int, tokens: int) -> d
         enforce_eager=True,
         speculative_config=settings,
     ).llm_engine
-    found: dict[str, list[list[int]]] = {}
+    found: dict[str, dict[int, list[int]]] = {}
     given, names, problems = 0, list(OPTIONS), prompts()
     arrivals = random.Random(draft)
     while given < requests or engine.has_unfinished_requests():
@@ -90,10 +92,9 @@ def texts(models: Path, draft: str, dtype: str, requests: int, tokens: int) -> d
             engine.add_request(str(given), problems[given % len(problems)], parameters)
             given += 1
         for output in engine.step():
-            if output.finished:
-                samples = sorted(output.outputs, key=lambda sample: sample.index)
-                found[output.request_id] = [list(one.token_ids) for one in samples]
-    return found
+            for one in output.outputs:
+                found.setdefault(output.request_id, {})[one.index] = list(one.token_ids)
+    return {number: [ones[i] for i in sorted(ones)] for number, ones in found.items()}
 
 
 def compare(plain: dict[str, Any], drafted: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def compare(plain: dict[str, Any], drafted: dict[str, Any]) -> dict[str, Any]:
     parted, equal, agree = [], 0, 0
     for number, samples in plain.items():
         for one, other in zip(samples, drafted[number], strict=True):
-            same = len(os.path.commonprefix([one, other]))
+            same = sum(1 for _ in takewhile(bool, map(eq, one, other)))
             agree += same
             equal += one == other
             if one != other:

@@ -82,11 +82,15 @@ def sampling_with_noise(sample: Callable[..., Any], log: Callable[..., None]) ->
     @wraps(sample)
     def _sample(runner: Any, logits: Any, spec_decode_metadata: Any) -> Any:
         batch = runner.input_batch
-        names, plain = batch.req_ids, spec_decode_metadata is None
+        names, drafted = batch.req_ids, [0] * batch.num_reqs
+        if spec_decode_metadata is not None:
+            drafted = spec_decode_metadata.num_draft_tokens
+            if not any(drafted):
+                # A grammar can remove all drafts; vLLM's top-k then fails on a CPU.
+                spec_decode_metadata = None
         seeds = [seed_of(name, runner.requests[name], log) for name in names]
         positions = batch.num_tokens_no_spec[: len(names)].tolist()
         noise = Noise(runner.sampler.topk_topp_sampler, seeds, positions)
-        drafted = [0] * len(names) if plain else spec_decode_metadata.num_draft_tokens
         # vLLM rewinds these generators after a part of a prompt, which fails on a CPU.
         batch.generators.clear()
         own = noise.generators(enumerate(drafted))
