@@ -19,8 +19,8 @@ sys.path.append(str(EXAMPLES / "vllm"))
 
 import otlp_vllm  # noqa: E402
 from otlp_vllm.sampling import (  # noqa: E402
-    block_instead_of,
     expand_batch_to_tokens,
+    instead_of,
     verify_blocks,
 )
 
@@ -93,7 +93,7 @@ def test_what_replaces_vllm_s_function_takes_its_arguments() -> None:
         return "shipped"
 
     assert tuple(signature(shipped).parameters) == otlp_vllm.PARAMETERS
-    rule = block_instead_of(shipped)
+    rule = instead_of(shipped, verify_blocks, lambda call: not call["synthetic_mode"])
     assert signature(rule) == signature(shipped)
     logits = torch.full((2, 4), -torch.inf)
     logits[torch.arange(2), torch.tensor([1, 2])] = 0.0

@@ -54,7 +54,8 @@ class Engine:
         self.draft, self.steps, self.removed = draft, 0, set[int]()
         self.sampler = SimpleNamespace(topk_topp_sampler=race)
         self.requests = {
-            str(i): SimpleNamespace(sampling_params=p) for i, p in enumerate(parameters)
+            str(i): SimpleNamespace(sampling_params=p, output_token_ids=[])
+            for i, p in enumerate(parameters)
         }
         self.texts = {name: [0, 0] for name in self.requests}
         self.arrivals, self.drafts, self.reported = arrivals, drafts, list[str]()
@@ -91,6 +92,7 @@ class Engine:
         output = self.sample(self, None, spec if drafted else None)
         for name, row in zip(self.names, output.sampled_token_ids.tolist(), strict=True):
             self.texts[name] += [token for token in row if token >= 0]
+            self.requests[name].output_token_ids = self.texts[name][2:]
         last = torch.tensor([self.texts[name][-1] for name in self.names])
         found = []
         for _ in range(self.drafts):
@@ -101,15 +103,23 @@ class Engine:
             found.append(last.tolist())
         return {name: [row[i] for row in found] for i, name in enumerate(self.names)}
 
-    def logits(self, tokens: list[int], temperatures: Any) -> Any:
-        return TARGET[tokens] / torch.where(temperatures == 0, 1.0, temperatures)[:, None]
+    def logits(self, tokens: list[int], rows: Any, written: list[int]) -> Any:
+        """Return logits of rows; token 4 is forbidden before the minimum length."""
+        temperatures = self.temperature[rows]
+        found = TARGET[tokens] / torch.where(temperatures == 0, 1.0, temperatures)[:, None]
+        for row, (request, count) in enumerate(zip(rows, written, strict=True)):
+            if count < self.requests[self.names[request]].sampling_params.min_tokens:
+                found[row, 4] = -torch.inf
+        return found
 
     def _sample(self, logits: None, spec: Any) -> Any:
         """Sample the last token of each request, then verify, as vLLM does."""
         metadata = self.input_batch.sampling_metadata
         drafts = spec.drafts if spec else [[]] * len(self.names)
         ends = [([self.texts[n][-1], *d])[-1] for n, d in zip(self.names, drafts, strict=True)]
-        scaled = self.logits(ends, self.temperature)
+        written = [len(self.requests[name].output_token_ids) for name in self.names]
+        # As in vLLM, the minimum length does not count the drafts here.
+        scaled = self.logits(ends, list(range(len(self.names))), written)
         sampled = race(scaled, metadata.generators)[0]
         last = torch.where(self.temperature == 0, scaled.argmax(-1), sampled)[:, None]
         if spec is None:
@@ -122,23 +132,32 @@ class Engine:
             for token in [self.texts[name][-1], *one][: len(one)]
         ]
         tokens = torch.tensor([token for one in drafts for token in one], dtype=torch.int32)
-        scaled = self.logits(before, self.temperature.repeat_interleave(torch.tensor(counts)))
-        found = shared_noise.verify_equality(
-            tokens,
-            counts,
-            max(counts),
-            torch.tensor(counts).cumsum(0),
-            None,
-            scaled,
-            last,
-            metadata,
-        )
+        rows = [(i, at) for i, count in enumerate(counts) for at in range(count)]
+        scaled = self.logits(before, [i for i, _ in rows], [written[i] + at for i, at in rows])
+        found = shared_noise.verify_equality(tokens, counts, max(counts), scaled, last, metadata)
         return SimpleNamespace(sampled_token_ids=found)
+
+
+def test_the_minimum_length_with_drafts() -> None:
+    """Token 4 ends a text; vLLM forbids it after the drafts if it is forbidden before them."""
+    given = [SimpleNamespace(seed=i, temperature=1.0, min_tokens=5) for i in range(60)]
+    plain, drafted = (Engine(given, [0] * 60, count, TARGET).run(12) for count in (0, 3))
+    assert plain == drafted
+    assert all(4 not in text[2:7] for text in plain.values())
+    assert any(text[7] == 4 for text in plain.values())
+
+
+def test_samples_of_one_prompt_have_seeds_of_their_own() -> None:
+    shared = SimpleNamespace(seed=None, temperature=1.0, min_tokens=0)
+    first, second = Engine([shared, shared], [0, 0], 2).run(30).values()
+    assert first != second
 
 
 def parameters(count: int) -> list[Any]:
     temperatures = (1.0, 0.5, 0.0, 2.0)
-    return [SimpleNamespace(seed=i, temperature=temperatures[i % 4]) for i in range(count)]
+    return [
+        SimpleNamespace(seed=i, temperature=temperatures[i % 4], min_tokens=0) for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize("drafts", [1, 3])
@@ -183,13 +202,13 @@ def test_tokens_follow_the_target() -> None:
 
 
 def test_a_request_without_a_seed_gets_one_and_reports_it() -> None:
-    given = [SimpleNamespace(seed=None, temperature=one) for one in (1.0, 0.0)]
+    given = [SimpleNamespace(seed=None, temperature=one, min_tokens=0) for one in (1.0, 0.0)]
     engine = Engine(given, [0, 0], 2)
     first = engine.run(30)
-    seed = given[0].seed
-    assert isinstance(seed, int) and given[1].seed is None
+    seed = engine.requests["0"].sampling_params.seed
+    assert isinstance(seed, int) and given[0].seed is None
     assert engine.reported == [f"Request 0 has no seed; otlp-vllm uses {seed}"]
-    again = Engine([SimpleNamespace(seed=seed, temperature=1.0)], [0], 0).run(30)
+    again = Engine([SimpleNamespace(seed=seed, temperature=1.0, min_tokens=0)], [0], 0).run(30)
     assert again["0"] == first["0"]
 
 
@@ -198,6 +217,7 @@ def config(**changed: Any) -> Any:
         "use_v2_model_runner": False,
         "parallel_config": SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1),
         "scheduler_config": SimpleNamespace(async_scheduling=False),
+        "device_config": SimpleNamespace(device_type="cpu"),
         "speculative_config": None,
     }
     drafts = {
@@ -221,6 +241,7 @@ def config(**changed: Any) -> Any:
     ("name", "value"),
     [
         ("use_v2_model_runner", True),
+        ("device_type", "cuda"),
         ("tensor_parallel_size", 2),
         ("pipeline_parallel_size", 2),
         ("async_scheduling", True),
@@ -233,14 +254,14 @@ def config(**changed: Any) -> Any:
 def test_other_configurations_are_refused_by_name(name: str, value: object) -> None:
     supported = config(draft_sample_method="greedy")
     assert shared_noise.checked(lambda: supported)() is supported
-    shown = "model runner" if name == "use_v2_model_runner" else name
+    shown = {"use_v2_model_runner": "the model runner", "device_type": "the device"}.get(name, name)
     with pytest.raises(ValueError, match=f"{shown} must be .* got"):
         shared_noise.checked(lambda: config(**{name: value}))()
 
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"supports vLLM 0\.32\., got 0\.33\.1"):
-        otlp_vllm._share_noise("0.33.1")
+        otlp_vllm._share_noise(None, "0.33.1")
 
 
 TWO_REQUESTS = """

@@ -12,24 +12,17 @@ import inspect
 import os
 import warnings
 from importlib import metadata
+from typing import Any
 
 RULES = ("block", "shared-noise", "token")
 
 KNOWN = ("0.32.",)
 """Prefixes of the tested versions of vLLM."""
 
-PARAMETERS = (
-    "draft_token_ids",
-    "num_draft_tokens",
-    "max_spec_len",
-    "cu_num_draft_tokens",
-    "draft_probs",
-    "target_logits",
-    "bonus_token_ids",
-    "sampling_metadata",
-    "synthetic_mode",
-    "synthetic_conditional_rates",
-    "use_fp64_gumbel",
+PARAMETERS = tuple(
+    "draft_token_ids num_draft_tokens max_spec_len cu_num_draft_tokens draft_probs target_logits "
+    "bonus_token_ids sampling_metadata synthetic_mode synthetic_conditional_rates "
+    "use_fp64_gumbel".split()
 )
 """Parameters of the replaced function."""
 
@@ -59,17 +52,21 @@ def register() -> None:
             f"{', '.join(KNOWN)}): uninstall the plug-in, or set VLLM_PLUGINS without otlp"
         )
     if rule == "shared-noise":
-        _share_noise(version)
+        _share_noise(sampler, version)
     elif not version.startswith(KNOWN):
         warnings.warn(
             f"otlp-vllm is untested with vLLM {version} (tested: {', '.join(KNOWN)})", stacklevel=2
         )
     sampler.expand_batch_to_tokens = sampling.expand_batch_to_tokens
     if rule == "block":
-        sampler.rejection_sample = sampling.block_instead_of(sampler.rejection_sample)
+        sampler.rejection_sample = sampling.instead_of(
+            sampler.rejection_sample,
+            sampling.verify_blocks,
+            lambda call: not call["synthetic_mode"],
+        )
 
 
-def _share_noise(version: str) -> None:
+def _share_noise(sampler: Any, version: str) -> None:
     """Replace the functions for shared noise."""
     if not version.startswith(KNOWN):
         raise RuntimeError(
@@ -77,16 +74,20 @@ def _share_noise(version: str) -> None:
         )
     from vllm.engine.arg_utils import EngineArgs
     from vllm.logger import init_logger
-    from vllm.v1.sample import rejection_sampler
     from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-    from otlp_vllm import shared_noise
+    from otlp_vllm import sampling, shared_noise
 
     log = init_logger("vllm.otlp").info
     GPUModelRunner._sample = shared_noise.sampling_with_noise(GPUModelRunner._sample, log)
     SpecDecodeBaseProposer._sample_draft_tokens = shared_noise.sample_draft_tokens
-    rejection_sampler.rejection_sample = shared_noise.verify_equality
+    # vLLM's trial run at start-up has no noise.
+    sampler.rejection_sample = sampling.instead_of(
+        sampler.rejection_sample,
+        shared_noise.verify_equality,
+        lambda call: hasattr(call["sampling_metadata"], "noise"),
+    )
     EngineArgs.create_engine_config = shared_noise.checked(EngineArgs.create_engine_config)
 
 

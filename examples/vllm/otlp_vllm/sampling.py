@@ -1,4 +1,4 @@
-"""Replacements of two functions of vLLM's V1 rejection sampler, with the same signatures."""
+"""Block verification in vLLM's V1 rejection sampler, and a repair of one of its functions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ def expand_batch_to_tokens(
     return values.repeat_interleave(counts.long(), output_size=num_tokens)
 
 
-def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return block verification instead of vLLM's own function, except for synthetic modes."""
+def instead_of(
+    shipped: Callable[..., Tensor],
+    rule: Callable[..., Tensor],
+    applies: Callable[[dict[str, Any]], bool],
+) -> Callable[..., Tensor]:
+    """Return a function with vLLM's arguments that calls the rule if it applies to them."""
     parameters = inspect.signature(shipped)
-    needed = inspect.signature(verify_blocks).parameters
+    needed = inspect.signature(rule).parameters
 
     @wraps(shipped)
     def rejection_sample(*args: Any, **named: Any) -> Tensor:
         call = parameters.bind(*args, **named)
         call.apply_defaults()
-        if call.arguments["synthetic_mode"]:
+        if not applies(call.arguments):
             return shipped(*args, **named)
-        return verify_blocks(**{name: call.arguments[name] for name in needed})
+        return rule(**{name: call.arguments[name] for name in needed})
 
     return rejection_sample
 

@@ -2,14 +2,16 @@
 
 The noise of a token depends only on the request's seed and the position in the text.  The target
 samples every token with this noise, and the draft samples its tokens with the same noise.  A draft
-token is accepted if it equals the target's token, so the text does not depend on the draft.
+token is accepted if it equals the target's token.  Up to rounding errors of the logits, the text
+does not depend on the draft.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
+import random
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import takewhile
@@ -70,10 +72,12 @@ def seed_of(name: str, request: Any, log: Callable[..., None]) -> int | None:
     if parameters.temperature < GREEDY:
         return None
     if parameters.seed is None:
-        parameters.seed = secrets.randbits(63)
+        # Several samples of one prompt can share an object.
+        parameters = request.sampling_params = copy(parameters)
+        # The engine's own seed determines these numbers.
+        parameters.seed = random.getrandbits(63)
         log("Request %s has no seed; otlp-vllm uses %d", name, parameters.seed)
-    seed: int = parameters.seed
-    return seed
+    return int(parameters.seed)
 
 
 def sampling_with_noise(sample: Callable[..., Any], log: Callable[..., None]) -> Any:
@@ -81,15 +85,15 @@ def sampling_with_noise(sample: Callable[..., Any], log: Callable[..., None]) ->
 
     @wraps(sample)
     def _sample(runner: Any, logits: Any, spec_decode_metadata: Any) -> Any:
-        batch = runner.input_batch
-        names, drafted = batch.req_ids, [0] * batch.num_reqs
+        batch, drafted = runner.input_batch, [0] * runner.input_batch.num_reqs
         if spec_decode_metadata is not None:
             drafted = spec_decode_metadata.num_draft_tokens
             if not any(drafted):
                 # A grammar can remove all drafts; vLLM's top-k then fails on a CPU.
                 spec_decode_metadata = None
-        seeds = [seed_of(name, runner.requests[name], log) for name in names]
-        positions = batch.num_tokens_no_spec[: len(names)].tolist()
+        requests = [runner.requests[name] for name in batch.req_ids]
+        seeds = [seed_of(*one, log) for one in zip(batch.req_ids, requests, strict=True)]
+        positions = batch.num_tokens_no_spec[: len(requests)].tolist()
         noise = Noise(runner.sampler.topk_topp_sampler, seeds, positions)
         # vLLM rewinds these generators after a part of a prompt, which fails on a CPU.
         batch.generators.clear()
@@ -97,6 +101,11 @@ def sampling_with_noise(sample: Callable[..., Any], log: Callable[..., None]) ->
         batch.sampling_metadata = replace(batch.sampling_metadata, generators=own)
         batch.sampling_metadata.noise = noise
         output = sample(runner, logits, spec_decode_metadata)
+        for one, (request, count) in enumerate(zip(requests, drafted, strict=True)):
+            written = len(request.output_token_ids)
+            if written < request.sampling_params.min_tokens <= written + count:
+                # vLLM forbids the end here, although the draft tokens reach the minimum length.
+                output.sampled_token_ids[one, count] = -1
         emitted = (output.sampled_token_ids >= 0).sum(1).tolist()
         batch.sampling_metadata.noise = noise.after(emitted)
         return output
@@ -122,14 +131,11 @@ def verify_equality(
     draft_token_ids: Tensor,
     num_draft_tokens: list[int],
     max_spec_len: int,
-    cu_num_draft_tokens: Tensor,
-    draft_probs: Tensor | None,
     target_logits: Tensor,
     bonus_token_ids: Tensor,
     sampling_metadata: Any,
-    **_: Any,
 ) -> Tensor:
-    """Sample the target's tokens and accept equal draft tokens; instead of `rejection_sample`.
+    """Sample the target's tokens and accept equal draft tokens.
 
     Returns shape (requests, max_spec_len + 1), padded with -1.
     """
@@ -139,8 +145,7 @@ def verify_equality(
     output = torch.full((len(num_draft_tokens), max_spec_len + 1), -1, dtype=torch.int32)
     for one, (own, other, bonus) in enumerate(zip(sampled, drafted, bonus_token_ids, strict=True)):
         accepted = sum(takewhile(bool, (own == other).tolist()))
-        tokens = torch.cat([own, bonus.view(1)])[: accepted + 1]
-        output[one, : len(tokens)] = tokens
+        output[one, : accepted + 1] = torch.cat([own, bonus.view(1)])[: accepted + 1]
     return output
 
 
@@ -156,6 +161,7 @@ def checked(create: Callable[..., Any]) -> Any:
         parallel, drafts = config.parallel_config, config.speculative_config
         needed: list[tuple[str, object, object]] = [
             ("the model runner", "V2" if config.use_v2_model_runner else "V1", "V1"),
+            ("the device", config.device_config.device_type, "cpu"),
             ("tensor_parallel_size", parallel.tensor_parallel_size, 1),
             ("pipeline_parallel_size", parallel.pipeline_parallel_size, 1),
             ("async_scheduling", bool(config.scheduler_config.async_scheduling), False),
