@@ -269,8 +269,8 @@ import json, sys
 from vllm import LLM, SamplingParams
 if __name__ == "__main__":
     models, drafts = sys.argv[1], json.loads(sys.argv[2])
-    llm = LLM(models + "/target", dtype="float32", max_model_len=256, enforce_eager=True,
-              speculative_config=drafts)
+    llm = LLM(models + "/target", dtype="float32", max_model_len=256,
+              enforce_eager=drafts is None, speculative_config=drafts)
     options = [SamplingParams(temperature=t, seed=s, max_tokens=24) for t, s in ((1, 3), (0.6, 4))]
     found = llm.generate(["import numpy", "def main"], options)
     print("TEXTS", json.dumps([list(one.outputs[0].token_ids) for one in found]))
