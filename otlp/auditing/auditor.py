@@ -167,7 +167,8 @@ def audit_rounds(
         How tokens are drafted from the draft model.
     sampler : callable, optional
         ``sampler(draft_tables, rng) -> tokens``, node by node (path by path): the actual draft
-        sampler, checked against `drafts`.
+        sampler, checked against `drafts`.  Without `batch`, the rule verifies each round before the
+        next round is drafted.
     drafter : callable, optional
         ``drafter(draft_tables, rows) -> tokens`` of shape (rows, N): the draft sampler of an
         engine, which shares its generator, seeds and offsets with the verifier (the rule).

@@ -59,7 +59,8 @@ def play_rounds(
             rows = tokens[start : start + step]
             rows[:] = audited.draft(len(rows), settings.rng)
             outputs += audited.play(rows, settings.rng)
-            settings.progress("sampling", min(1.0, (start + step) / rounds))
+            if start % BATCH < step:
+                settings.progress("sampling", min(1.0, (start + step) / rounds))
     return tokens, outputs
 
 
