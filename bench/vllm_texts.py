@@ -51,10 +51,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 DRAFTS: dict[str, dict[str, Any] | None] = {
     "none": None,
+    "again": None,
     "draft": {"method": "draft_model", "num_speculative_tokens": 3},
     "skip": {"method": "draft_model", "num_speculative_tokens": 5},
     "ngram": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
 }
+"""Drafts and their settings; `again` has no drafts, and other batches than `none`."""
 
 
 def texts(models: Path, draft: str, dtype: str, requests: int, tokens: int) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def compare(plain: dict[str, Any], drafted: dict[str, Any]) -> dict[str, Any]:
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.argument("models", type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "json_path", type=click.Path(path_type=Path), required=True)
-@click.option("--drafts", default="draft,ngram", help="Drafts, separated by commas.")
+@click.option("--drafts", default="draft,ngram,again", help="Drafts, separated by commas.")
 @click.option("--dtypes", default="float32,bfloat16", help="Precisions, separated by commas.")
 @click.option("--requests", default=200, help="Number of requests.")
 @click.option("--tokens", default=32, help="Largest number of new tokens of each text.")
