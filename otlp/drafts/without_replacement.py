@@ -64,8 +64,8 @@ class WithoutReplacement(OneDraft):
     For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals with
     an error below 1e-12.  For n = 4 the integrals need 8 to 16 nodes if no n - 1 tokens have most
     of the mass, and about 40 nodes if n - 1 tokens have nearly all of it
-    (`otlp.numerics.arrival_times`); more drafts need more nodes.  They keep 8 bytes per node and
-    likely token (`otlp.drafts.exponential_race`), at most 2 GiB.
+    (`otlp.numerics.arrival_times`); more drafts need more nodes.  The integrals keep 8 bytes per
+    node and likely token (`otlp.drafts.exponential_race`), at most 2 GiB.
 
     Examples
     --------
