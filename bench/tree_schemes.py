@@ -147,6 +147,12 @@ class Scheme:
     draft_temperature: float | None = None
 
 
+def of(name: str, one: Candidate) -> Scheme:
+    """Return the scheme of a candidate."""
+    rule = one.verification.name
+    return Scheme(name, one.drafting, rule, one.nodes, one.efficiency, one.draft_temperature)
+
+
 def schemes(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
     """Return the schemes to compare at a budget of N nodes, with settings chosen by statistics.
 
@@ -156,10 +162,6 @@ def schemes(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
     nodes, length : int
         Budget N, and maximum path length.
     """
-
-    def of(name: str, one: Candidate) -> Scheme:
-        rule = one.verification.name
-        return Scheme(name, one.drafting, rule, one.nodes, one.efficiency, one.draft_temperature)
 
     def chosen(name: str, *families: str) -> Scheme:
         return of(name, design(statistics, nodes, families=families))

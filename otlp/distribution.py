@@ -282,8 +282,9 @@ def top_k(probabilities: FloatArray, k: int) -> FloatArray:
     probabilities = _vector(probabilities)
     if k >= probabilities.size:
         return probabilities
-    order = np.argsort(-probabilities, kind="stable")
-    return _keep(probabilities, order[:k])
+    least = np.partition(probabilities, -k)[-k]
+    above, tied = np.flatnonzero(probabilities > least), np.flatnonzero(probabilities == least)
+    return _keep(probabilities, np.append(above, tied[: k - above.size]))
 
 
 @own_float_errors

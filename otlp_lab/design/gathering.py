@@ -26,11 +26,11 @@ from otlp_lab.design.node_acceptance import (
 )
 from otlp_lab.design.profiles import tournament_profile
 from otlp_lab.design.rejection_profiles import acceptance_by_try, rejection_profile
-from otlp_lab.design.shared_noise import shared_noise_renewal
+from otlp_lab.design.shared_noise import along_texts
 from otlp_lab.design.static_trees import best_static_tree
 from otlp_lab.design.statistics import FAMILIES, Candidate, Statistics
 from otlp_lab.design.text_renewal import Renewal, WrittenText, without_undrafted
-from otlp_lab.design.top_trees import top_tree_renewal
+from otlp_lab.design.top_trees import top_tree_renewals
 
 PATHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Numbers of paths of candidates."""
@@ -54,7 +54,7 @@ def passes(budgets: Sequence[int], temperatures: int = 1, top: bool = True) -> i
     most = max(budgets)
     paths = sum(k <= most for k in PATHS) + len(list(_delays(most)))
     every = temperatures * (1 + paths + trees * len(set(budgets)))
-    return every + 2 * top * len(set(budgets))
+    return every + 2 * top
 
 
 def gather_statistics(
@@ -134,14 +134,14 @@ def gather_statistics(
         )
     if begun is not None:
         calibration = calibration_of(target, draft)
-        families: dict[str, Callable[[TopTree], Renewal]] = {
-            "top": lambda tree: top_tree_renewal(begun, texts, tree, length),
-            "shared-noise": lambda tree: shared_noise_renewal(
-                begun, whole, tree, length, calibration
-            ),
-        }
-        for family, renewal in families.items():
-            candidates += _drafted_trees(family, budgets, length, renewal, say)
+        noisy = along_texts(begun, whole, calibration)
+        for family, drafts in (("top", begun), ("shared-noise", noisy)):
+            say(f"{family.replace('-', ' ')} trees")
+            tree = TopTree(max(budgets), length)
+            renewals = top_tree_renewals(drafts, texts, tree, length, budgets)
+            for nodes, renewal in zip(budgets, renewals, strict=True):
+                depth = min(length, nodes)
+                candidates.append(_candidate(family, (nodes, depth), nodes, depth, renewal))
     tokens = sum(len(text) for text in texts)
     return Statistics(draft, target, sampling, len(texts), tokens, tuple(candidates))
 
@@ -213,20 +213,6 @@ def _sampling_drafts(
         )
         made = shape, "without-replacement"
         yield _candidate("without-replacement", made, len(shape) - 1, tree.length, renewal)
-
-
-def _drafted_trees(
-    family: str,
-    budgets: Sequence[int],
-    length: int,
-    renewal: Callable[[TopTree], Renewal],
-    say: Callable[[str], None],
-) -> Iterator[Candidate]:
-    """Yield deterministic trees of a family, drafted along the text for their `renewal`."""
-    for nodes in budgets:
-        say(f"{family.replace('-', ' ')}, {nodes} nodes")
-        tree = TopTree(nodes, min(length, nodes))
-        yield _candidate(family, (nodes, tree.most), nodes, tree.most, renewal(tree))
 
 
 def _delays(most: int) -> Iterator[tuple[int, int]]:

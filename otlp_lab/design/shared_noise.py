@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otlp.decode.drafting import TopTree
 from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.gumbel import Perturbed
 from otlp.decode.models.model import Model
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.numerics.exponentials import Seed, exponentials, row_key
-from otlp_lab.design.text_renewal import Renewal, WrittenText
-from otlp_lab.design.top_trees import top_tree_renewal
+from otlp_lab.design.text_renewal import WrittenText
 
 CLOCK = 2**62
 """Offset added to a position for the key of the time at which the written token wins."""
@@ -67,29 +65,26 @@ class AlongText(Perturbed):
         return found
 
 
-def shared_noise_renewal(
+def along_texts(
     begun: Callable[[int], tuple[Model, IntArray]],
     texts: Sequence[WrittenText],
-    drafting: TopTree,
-    length: int,
     calibration: Calibration,
-) -> Renewal:
-    """Compute tokens and calls of trees with shared noise and sampled verification along texts.
+) -> Callable[[int], tuple[Model, IntArray]]:
+    """Return `begun` with drafts that know noise for which the target decodes the texts.
+
+    With these drafts, `top_tree_renewals` computes tokens and calls of trees with shared noise and
+    sampled verification.  The result is unbiased, with one draw of the noise per position given the
+    text.
 
     Parameters
     ----------
-    begun, texts, drafting, length
-        See `top_tree_renewal`; the texts must be over the whole vocabulary.
+    begun, texts
+        See `top_tree_renewals`; the texts must be over the whole vocabulary.
     calibration : Calibration
-
-    Notes
-    -----
-    Unbiased, with one draw of the noise per position given the text.  The cost is the draft calls
-    of every round.
     """
 
     def along(number: int) -> tuple[Model, IntArray]:
         draft, tokens = begun(number)
         return AlongText(draft, texts[number], number, calibration), tokens
 
-    return top_tree_renewal(along, texts, drafting, length)
+    return along

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from otlp.decode.choosing import RandomChooser
 from otlp.decode.drafting import TopTree
 from otlp.decode.models.model import Model
-from otlp.distribution import IntArray
+from otlp.decode.tree import DraftTree, TokenTree
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.numerics.top_tokens import top_tokens
 from otlp_lab.design.text_renewal import Renewal, WrittenText
 
 
@@ -35,7 +38,7 @@ def top_tree_renewal(
 
     Notes
     -----
-    The cost is the draft calls of every round.
+    One draft call per level of the trees of a text; the trees of all places grow together.
 
     Examples
     --------
@@ -52,22 +55,149 @@ def top_tree_renewal(
     >>> found.efficiency >= 1.0
     True
     """
-    chooser = RandomChooser(np.random.default_rng(0))
-    found = []
-    for number, text in enumerate(texts):
-        (draft, tokens), starts = begun(number), text.starts(length)
-        place = calls = 0
-        while place < starts:
-            tree = drafting.draft(draft, chooser)
-            node = accepted = 0
-            while below := [
-                int(child)
-                for child in tree.draws.get(node, ())
-                if tree.tokens[child] == tokens[place + accepted]
-            ]:
-                node, accepted = below[0], accepted + 1
-            draft.advance(tree, node, int(tokens[place + accepted]))
-            place += accepted + 1
-            calls += 1
-        found.append((float(place), float(calls)))
-    return Renewal(*(tuple(some) for some in zip(*found, strict=True)))
+    return top_tree_renewals(begun, texts, drafting, length, [drafting.nodes])[0]
+
+
+def top_tree_renewals(
+    begun: Callable[[int], tuple[Model, IntArray]],
+    texts: Sequence[WrittenText],
+    drafting: TopTree,
+    length: int,
+    budgets: Sequence[int],
+) -> list[Renewal]:
+    """Compute the renewal of the n most likely nodes of a tree, for each budget n; one growth.
+
+    Parameters
+    ----------
+    begun, texts, drafting, length
+        See `top_tree_renewal`.
+    budgets : sequence of int
+        Numbers of nodes n, at most `drafting.nodes`.  The n most likely nodes of a larger tree are
+        the tree of n nodes, if the drafting has no `width`.
+    """
+    ranks = [
+        text_ranks(*begun(number), drafting, text.starts(length))
+        for number, text in enumerate(texts)
+    ]
+    return [Renewal.of(_profile(row < nodes) for row in ranks) for nodes in budgets]
+
+
+def _profile(accepted: Mask) -> FloatArray:
+    """Return r_l = A/P, see `renew`, for prefixes that are either accepted or not."""
+    return np.pad(accepted.astype(np.float64), ((0, 0), (1, 0)), constant_values=1.0)
+
+
+def text_ranks(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> IntArray:
+    """Return the ranks of the text's prefixes in the trees drafted at each place.
+
+    Parameters
+    ----------
+    draft : Model
+        Draft at the beginning of the text.
+    tokens : ndarray of int64, shape (T,)
+        Token ids of the text.
+    drafting : TopTree
+    starts : int
+        Number of places.
+
+    Returns
+    -------
+    ndarray of int64, shape (starts, L)
+        Entry l: rank of the next l + 1 tokens among the drafted prefixes by probability; the most
+        likely prefix has rank 0.  `drafting.nodes` if the tree does not contain them.
+    """
+    floors = _floors(draft, tokens, drafting, starts)
+    growths = {place: replace(drafting, least=floor).growth() for place, floor in floors.items()}
+    ranks = np.full((starts, drafting.length), drafting.nodes)
+    for place, tree in grow_together(draft, tokens[: starts - 1], growths).items():
+        order = _ranks(tree)
+        node = 0
+        for depth, token in enumerate(tokens[place : place + drafting.length].tolist()):
+            below = tree.draws.get(node, np.empty(0, dtype=np.int64))
+            held = below[tree.tokens[below] == token]
+            if not held.size:
+                break
+            node = int(held[0])
+            ranks[place, depth] = order[node]
+    return ranks
+
+
+def _floors(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> dict[int, float]:
+    """Return the least probability of a node that matters, for the places with such nodes.
+
+    The draft's distributions along the text contain some nodes of each tree: the text's prefixes
+    and their siblings.  A prefix with at least N more probable nodes among these cannot be drafted.
+    For the other prefixes only the nodes that are at least as probable matter.
+    """
+    every = np.arange(starts + drafting.length - 1)
+    trunk = TokenTree(np.append(-1, tokens[every[:-1]]), every - 1)
+    along = draft.distributions(trunk, every)
+    tops = np.stack([row[top_tokens(row, drafting.nodes)] for row in along])
+    found = {}
+    for place in range(starts):
+        here = every[place : place + drafting.length]
+        probs = np.cumprod(along[here, tokens[here]])
+        siblings = np.append(1.0, probs[:-1])[:, None] * tops[here]
+        drafted = [p for p in probs if np.count_nonzero(siblings > p) < drafting.nodes]
+        if drafted:
+            # Rounding must not leave the prefix out.
+            found[place] = max(drafting.least, min(drafted) * (1.0 - 1e-9))
+    return found
+
+
+def _ranks(tree: DraftTree) -> IntArray:
+    """Return the rank of each node by probability, -1 for the root; ties go to the first node."""
+    probs = np.ones(len(tree))
+    for node in range(1, len(tree)):
+        parent = int(tree.parents[node])
+        probs[node] = probs[parent] * tree.distributions[parent][tree.tokens[node]]
+    ranks = np.full(len(tree), -1)
+    ranks[1 + np.argsort(-probs[1:], kind="stable")] = np.arange(len(tree) - 1)
+    return ranks
+
+
+def grow_together(
+    model: Model, text: IntArray, growths: Mapping[int, Generator[Any, Any, DraftTree]]
+) -> dict[int, DraftTree]:
+    """Grow trees at places of a text with one model call per level.
+
+    Parameters
+    ----------
+    model : Model
+        Model at the beginning of the text.
+    text : ndarray of int64, shape (T,)
+    growths : mapping from place to generator
+        Growth of the tree after the first `place` tokens of the text, 0 <= place <= T.
+
+    Returns
+    -------
+    dict from place to DraftTree
+    """
+    tokens, parents = [-1, *text.tolist()], list(range(-1, len(text)))
+    numbers = {place: [place] for place in growths}  # of the nodes of each tree
+    trees: dict[int, DraftTree] = {}
+    sent: dict[int, Any] = dict.fromkeys(growths)
+    while sent:
+        wanted: dict[int, list[int]] = {}
+        for place, rows in sent.items():
+            try:
+                tree, nodes = growths[place].send(rows)
+            except StopIteration as done:
+                trees[place] = done.value
+                continue
+            own = numbers[place]
+            for node in range(len(own), len(tree)):
+                own.append(len(tokens))
+                tokens.append(int(tree.tokens[node]))
+                parents.append(own[int(tree.parents[node])])
+            wanted[place] = [own[node] for node in nodes.tolist()]
+        every = [node for nodes in wanted.values() for node in nodes]
+        if every:
+            so_far = TokenTree(np.array(tokens), np.array(parents))
+            found = iter(model.distributions(so_far, np.array(every)))
+            sent = {
+                place: np.stack([next(found) for _ in nodes]) for place, nodes in wanted.items()
+            }
+        else:
+            sent = {}
+    return trees

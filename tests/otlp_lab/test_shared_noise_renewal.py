@@ -10,7 +10,7 @@ from otlp.decode.models.calibration import Calibration
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp_lab.design import WrittenText, design, gather_statistics, top_tree_renewal
-from otlp_lab.design.shared_noise import AlongText, shared_noise_renewal
+from otlp_lab.design.shared_noise import AlongText, along_texts
 from otlp_lab.design.written_texts import write_text
 from tests.otlp.decode.markov_chains import chains
 
@@ -45,7 +45,7 @@ def test_renewal_is_that_of_texts_that_the_noise_drew() -> None:
         draft.start(np.array([0]))
         return draft, drawn[number].tokens
 
-    found = shared_noise_renewal(begun, drawn, DRAFTING, LENGTH, OURS)
+    found = top_tree_renewal(along_texts(begun, drawn, OURS), drawn, DRAFTING, LENGTH)
 
     def noisy(number: int) -> tuple[Model, IntArray]:
         seeded, knowing = GumbelMax(target, number), Perturbed(draft, number, OURS)

@@ -22,6 +22,7 @@ from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp_lab.design import Renewal, WrittenText, top_tree_renewal
 from otlp_lab.design.rejection_profiles import acceptance_by_try, rejection_profile
+from otlp_lab.design.top_trees import top_tree_renewals
 from otlp_lab.design.written_texts import write_text
 from tests.otlp.decode.tabular_rounds import every_text
 
@@ -89,24 +90,29 @@ def test_acceptance_by_try_is_that_of_siblings() -> None:
     assert abs(found.sum(axis=1).mean() - law.lengths[1]) <= 5 * error + 1e-9
 
 
-def test_a_deterministic_tree_accepts_what_it_holds() -> None:
-    draft, target = random_pair(3, 6, np.random.default_rng(5))
-    text = write_text_of(draft, target, 5)
-    drafting = TopTree(3, 2)
+@pytest.mark.parametrize("seed", range(8))
+def test_deterministic_trees_accept_what_they_hold(seed):
+    draft, target = random_pair(4, 12, np.random.default_rng(seed))
+    text = write_text_of(draft, target, 8)
+    most, budgets = 3, (1, 2, 4, 9, 30)
 
     def begun(number: int) -> tuple[Any, Any]:
         draft.start(np.empty(0, dtype=np.int64))
         return draft, text.tokens
 
-    renewal = top_tree_renewal(begun, [text], drafting, 2)
-    place = count = 0
-    while place < 3:
-        draft.start(text.tokens[:place])
-        tree = drafting.draft(draft, None)  # no draws are needed
-        held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
-        place += 1 + max(n for n in range(3) if tuple(text.tokens[place : place + n]) in held)
-        count += 1
-    assert (renewal.tokens, renewal.calls) == ((place,), (count,))
+    renewals = top_tree_renewals(begun, [text], TopTree(30, most), most, budgets)
+    for nodes, renewal in zip(budgets, renewals, strict=True):
+        drafting = TopTree(nodes, most)
+        place = count = 0
+        while place < len(text) - most:
+            draft.start(text.tokens[:place])
+            tree = drafting.draft(draft, None)  # no draws are needed
+            held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
+            longest = range(most + 1)
+            place += 1 + max(n for n in longest if tuple(text.tokens[place : place + n]) in held)
+            count += 1
+        assert (renewal.tokens, renewal.calls) == ((place,), (count,))
+        assert top_tree_renewal(begun, [text], drafting, most) == renewal
 
 
 def write_text_of(draft: object, target: object, tokens: int) -> WrittenText:

@@ -1,0 +1,328 @@
+"""Tables and figures of the results of `draft_quality.py`.
+
+    python bench/draft_quality_figures.py bench/results/draft_quality_*.json --folder docs/figures
+
+Brackets and ± are 95% intervals over the measured texts.  Comparisons are paired by text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from otlp.cli.output import console, table
+from otlp.distribution import FloatArray
+from otlp.studies.canvas import figure
+from otlp.studies.estimate import Estimate, mean_over_units, rate_ratio, ratio
+from otlp.studies.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW
+
+RULES = {
+    "optimum": (BLUE, "o", "optimum"),
+    "k-seq": (PINK, "P", "k-seq"),
+    "recursive-rejection": (RED, "X", "recursive rejection"),
+    "coupled": (GREEN, "s", "shared noise, n best"),
+    "likeliest": (YELLOW, "v", "n likeliest"),
+}
+"""Colour, marker and name of the rules at one position."""
+
+SCHEMES = {
+    "recommended": BLUE,
+    "i.i.d. paths, two-slice": SKY,
+    "chain, block": GREY,
+    "Sequoia's tree, traversal": ORANGE,
+    "Sequoia, recursive rejection": RED,
+    "top tree, target-only": YELLOW,
+    "shared noise, equality": GREEN,
+}
+"""Colours of the schemes."""
+
+LABELS = {
+    "i.i.d. paths, two-slice": "i.i.d. paths",
+    "chain, block": "chain",
+    "Sequoia's tree, traversal": "traversal",
+    "Sequoia, recursive rejection": "Sequoia",
+    "top tree, target-only": "top tree",
+    "shared noise, equality": "shared noise",
+}
+"""Short names of the schemes."""
+
+OWN = tuple(LABELS)
+"""Schemes that compete with the recommendation."""
+
+KINDS = {"cut": "cut like the target", "whole": "whole"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A pair at one sampling."""
+
+    target: str
+    draft: str
+    sampling: str
+    content: dict[str, Any]
+
+    @property
+    def overlap(self) -> float:
+        """Mean sum min(p, q)."""
+        return float(np.mean(self.content["overlap"]))
+
+    def accepted(self, rule: str, n: int) -> FloatArray:
+        """Return the acceptance of a rule at one position, shape (texts,)."""
+        return np.array(self.content["one position"][f"{rule} {n}"])
+
+    def served(self, cut: str, kind: str, rule: str, n: int) -> FloatArray:
+        """Return the acceptance for a draft as served, shape (texts,)."""
+        return np.array(self.content["as served"][f"{cut}: {kind} {rule} {n}"])
+
+    def sums(self, nodes: str, scheme: str) -> tuple[FloatArray, FloatArray]:
+        """Return tokens and calls of a scheme, each of shape (texts,)."""
+        (row,) = (row for row in self.content["rounds"][nodes] if row["name"] == scheme)
+        return np.array(row["tokens"]), np.array(row["calls"])
+
+    def efficiency(self, nodes: str, scheme: str) -> float:
+        """Return tokens per target call."""
+        return ratio(*self.sums(nodes, scheme)).mean
+
+    def gain(self, nodes: str, one: str, other: str) -> Estimate:
+        """Estimate the relative gain of one scheme over another, in percent."""
+        found = rate_ratio(*self.sums(nodes, one), *self.sums(nodes, other))
+        return Estimate(*(100.0 * (end - 1.0) for end in (found.mean, found.low, found.high)))
+
+    def leader(self, nodes: str) -> str:
+        """Return the scheme of `OWN` with the most tokens per target call."""
+        return max(OWN, key=lambda scheme: self.efficiency(nodes, scheme))
+
+
+def mean(values: FloatArray) -> Estimate:
+    return mean_over_units(values, np.arange(values.size))[0]
+
+
+def read(paths: Sequence[Path]) -> list[Cell]:
+    """Read the cells, by overlap."""
+    cells = []
+    for path in paths:
+        for key, content in json.loads(path.read_text(encoding="utf-8"))["cells"].items():
+            target, rest = key.split(" / ")
+            draft, sampling = rest.rsplit(", ", 1)
+            cells.append(Cell(target, draft, sampling, content))
+    return sorted(cells, key=lambda cell: cell.overlap)
+
+
+def pairs(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """Return the pairs, by mean overlap."""
+    found = dict.fromkeys((cell.target, cell.draft) for cell in cells)
+    return sorted(
+        found, key=lambda pair: np.mean([c.overlap for c in cells if pair == (c.target, c.draft)])
+    )
+
+
+def one_position(cells: Sequence[Cell]) -> Table:
+    made = table(
+        "target",
+        "draft",
+        "sampling",
+        "overlap",
+        "n",
+        *(r[2] for r in RULES.values()),
+        "over recursive rejection, %",
+        "over k-seq, %",
+    )
+    for cell in cells:
+        for n in (2, 4, 8):
+            best = cell.accepted("optimum", n)
+            gains = []
+            for rule in ("recursive-rejection", "k-seq"):
+                other = cell.accepted(rule, n)
+                gains.append(mean(100.0 * (best - other) / other.mean()).show(1))
+            values = (f"{cell.accepted(rule, n).mean():.3f}" for rule in RULES)
+            made.add_row(
+                cell.target,
+                cell.draft,
+                cell.sampling,
+                f"{cell.overlap:.2f}",
+                str(n),
+                *values,
+                *gains,
+            )
+    return made
+
+
+def rounds(cells: Sequence[Cell]) -> Table:
+    made = table(
+        "target",
+        "draft",
+        "sampling",
+        "overlap",
+        "N",
+        *("recommended", *LABELS.values()),
+        "recommended over the best other, %",
+    )
+    for cell in cells:
+        for nodes in cell.content["rounds"]:
+            best = cell.leader(nodes)
+            values = (f"{cell.efficiency(nodes, name):.2f}" for name in ("recommended", *OWN))
+            over = f"{LABELS[best]}: {cell.gain(nodes, 'recommended', best).show(1)}"
+            made.add_row(
+                cell.target, cell.draft, cell.sampling, f"{cell.overlap:.2f}", nodes, *values, over
+            )
+    return made
+
+
+def served(cells: Sequence[Cell]) -> Table:
+    made = table(
+        "cut",
+        "target",
+        "draft",
+        "n",
+        "optimum, cut draft",
+        "whole draft",
+        "n likeliest",
+        "cut over whole, %",
+        "likeliest over cut, %",
+    )
+    for cell in cells:
+        if "as served" not in cell.content:
+            continue
+        for cut in cuts(cell):
+            for n in (1, 2, 4):
+                cut_draft, whole = (cell.served(cut, kind, "optimum", n) for kind in KINDS)
+                likely = cell.served(cut, "cut", "likeliest", n)
+                gains = (
+                    mean(100.0 * (a - b) / b.mean()).show(1)
+                    for a, b in ((cut_draft, whole), (likely, cut_draft))
+                )
+                made.add_row(
+                    cut,
+                    cell.target,
+                    cell.draft,
+                    str(n),
+                    *(f"{x.mean():.3f}" for x in (cut_draft, whole, likely)),
+                    *gains,
+                )
+    return made
+
+
+def cuts(cell: Cell) -> list[str]:
+    return list(dict.fromkeys(name.partition(":")[0] for name in cell.content["as served"]))
+
+
+def draw_one_position(cells: Sequence[Cell], path: Path) -> None:
+    """Draw the gain of n drafts over one draft, over the overlap."""
+    with figure(path, 7.6, 3.2) as canvas:
+        panels = canvas.subplots(1, 3, sharey=True)
+        for panel, n in zip(panels, (2, 4, 8), strict=True):
+            for rule, (colour, marker, name) in RULES.items():
+                over = [cell.overlap for cell in cells]
+                gained = [
+                    cell.accepted(rule, n).mean() - cell.accepted("optimum", 1).mean()
+                    for cell in cells
+                ]
+                panel.plot(over, gained, marker, color=colour, label=name, markersize=4, alpha=0.85)
+            panel.axhline(0.0, color=BLACK, linewidth=0.7)
+            panel.set(title=f"n = {n}", xlabel="overlap")
+        panels[0].set_ylabel("acceptance minus\nthat of one draft")
+        canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+
+
+def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
+    """Draw the map: the leading scheme over pairs and samplings, and its gain over the next."""
+    samplings = list(
+        dict.fromkeys(cell.sampling for cell in sorted(cells, key=lambda c: c.sampling))
+    )
+    every = pairs(cells)
+    budgets = list(cells[0].content["rounds"])
+    with figure(path, 7.6, 1.4 + 0.33 * len(every)) as canvas:
+        panels = canvas.subplots(1, len(budgets), sharey=True)
+        for panel, nodes in zip(panels, budgets, strict=True):
+            for cell in cells:
+                x, y = samplings.index(cell.sampling), every.index((cell.target, cell.draft))
+                best = cell.leader(nodes)
+                over = cell.gain(nodes, best, "recommended").mean
+                panel.add_patch(_square(x, y, SCHEMES[best]))
+                panel.text(x, y, f"{over:+.0f}", ha="center", va="center", fontsize=8)
+            panel.set(
+                title=f"N = {nodes}",
+                xlim=(-0.5, len(samplings) - 0.5),
+                ylim=(-0.5, len(every) - 0.5),
+            )
+            panel.set_xticks(range(len(samplings)), samplings, rotation=30, ha="right")
+            panel.grid(visible=False)
+        labels = [
+            f"{draft.replace('copying:', '')}, {target.split('-')[0]}" for target, draft in every
+        ]
+        panels[0].set_yticks(range(len(every)), labels)
+        handles = [_square(0, 0, SCHEMES[name]) for name in OWN]
+        canvas.legend(handles, LABELS.values(), loc="outside lower center", ncols=6)
+
+
+def _square(x: float, y: float, colour: str) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1.0, 1.0, facecolor=colour, alpha=0.6, edgecolor="white")
+
+
+def draw_served(cells: Sequence[Cell], path: Path) -> None:
+    """Draw the gain of a draft that is cut like the target, and of likeliest tokens."""
+    served_cells = [cell for cell in cells if "as served" in cell.content]
+    names = cuts(served_cells[0])
+    with figure(path, 7.6, 3.0) as canvas:
+        panels = canvas.subplots(1, len(names), sharey=True)
+        for panel, cut in zip(panels, names, strict=True):
+            for label, colour, marker, n, kind, rule in (
+                ("cut draft, n = 1", BLUE, "o", 1, "cut", "optimum"),
+                ("cut draft, n = 4", SKY, "s", 4, "cut", "optimum"),
+                ("likeliest token, n = 1", RED, "v", 1, "cut", "likeliest"),
+                ("likeliest tokens, n = 4", ORANGE, "^", 4, "cut", "likeliest"),
+            ):
+                values = [
+                    cell.served(cut, kind, rule, n).mean()
+                    - cell.served(cut, "whole", "optimum", n).mean()
+                    for cell in served_cells
+                ]
+                panel.plot(
+                    [cell.overlap for cell in served_cells],
+                    values,
+                    marker,
+                    color=colour,
+                    label=label,
+                )
+            panel.axhline(0.0, color=BLACK, linewidth=0.7)
+            panel.set(title=cut, xlabel="overlap")
+        panels[0].set_ylabel("acceptance minus that of\nthe optimum, whole draft")
+        canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+
+
+FIGURES = {
+    "draft_quality_position": draw_one_position,
+    "draft_quality_rounds": draw_rounds,
+    "draft_quality_served": draw_served,
+}
+
+
+def draw(paths: Sequence[Path], folder: Path) -> None:
+    """Draw the three figures into a folder."""
+    cells = read(paths)
+    for name, drawn in FIGURES.items():
+        drawn(cells, folder / f"{name}.svg")
+
+
+@click.command(help=__doc__.replace("\n\n    python", "\n\n\b\n    python"))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Of the figures.")
+def main(paths: tuple[Path, ...], folder: Path | None) -> None:
+    cells = read(paths)
+    for made in (one_position(cells), rounds(cells), served(cells)):
+        console.print(made, soft_wrap=True)
+    if folder is not None:
+        draw(paths, folder)
+
+
+if __name__ == "__main__":
+    main()
