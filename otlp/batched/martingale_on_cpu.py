@@ -84,7 +84,7 @@ def _verify_some(rows: Rows, numbers: Tensor) -> tuple[Tensor]:
     return (torch.from_numpy(found),)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _verify_rows(
     p: FloatArray,
     q: FloatArray,
@@ -136,13 +136,13 @@ def _verify_rows(
         found[row] = _draw_residual(p[row], q[row], level, bins, numbers[row, 3 * max_n + 1])
 
 
-@compiled(error_model="numpy")
+@compiled
 def _bin(ratio: float, shift: int, offset: int, size: int) -> int:
     bits = int(np.array([ratio], np.float32).view(np.int32)[0])
     return min(max((bits >> shift) - offset, 0), size - 1)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _add_up(
     p: FloatArray,
     q: FloatArray,
@@ -170,7 +170,7 @@ def _add_up(
             masses[at, 1] += int(q_block[x] * UNIT)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _power(base: float, n: int) -> float:
     found = base if n & 1 else 1.0
     n >>= 1
@@ -182,7 +182,7 @@ def _power(base: float, n: int) -> float:
     return found
 
 
-@compiled(error_model="numpy")
+@compiled
 def _couple(
     masses: IntArray, low: FloatArray, high: FloatArray, n: int, max_n: int, plan: CouplingArrays
 ) -> tuple[int, int, float]:
@@ -247,7 +247,7 @@ def _couple(
     return first, last, scale
 
 
-@compiled(error_model="numpy")
+@compiled
 def _mean_of_powers(a: float, b: float, n: int) -> float:
     mean, power = 1.0, a
     for _ in range(1, n):
@@ -256,7 +256,7 @@ def _mean_of_powers(a: float, b: float, n: int) -> float:
     return mean
 
 
-@compiled(error_model="numpy")
+@compiled
 def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) -> int:
     """Return a random partner of a cell, by its need; the cell itself if it has no need."""
     start = own[cell - 1] if cell else 0
@@ -267,7 +267,7 @@ def _partner(own: IntArray, other: IntArray, cell: int, which: float, top: int) 
     return min(int(np.searchsorted(other, draw, side="right")), own.size - 1)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _score(
     cell: int, ratio: float, which: float, move: float, place: float, n: int, plan: CouplingArrays
 ) -> float:
@@ -286,7 +286,7 @@ def _score(
     return float(start + (ends[cell] - start) * place)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _draw_residual(
     p: FloatArray, q: FloatArray, level: FloatArray, bins: Places, uniform: float
 ) -> int:
@@ -311,7 +311,7 @@ def _draw_residual(
     return BLOCK * block + min(x, last)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _weigh(
     p: FloatArray,
     q: FloatArray,

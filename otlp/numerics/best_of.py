@@ -47,7 +47,7 @@ def best_of(counts: IntArray, offsets: IntArray, cells: IntArray, mass: FloatArr
     return _best_of(counts, offsets, cells, mass, *rules)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _best_of(
     counts: IntArray,
     offsets: IntArray,

@@ -66,8 +66,10 @@ class Kernel(Generic[P, R]):
         """Numba's compiled function, or the Python function if NUMBA_DISABLE_JIT=1."""
         from numba import njit
 
-        # Release the GIL so that threads run in parallel; kernels use no Python objects.
-        dispatcher = njit(nogil=True, **self.options)(self.function)
+        # Release the GIL so that threads run in parallel; kernels use no Python objects.  Division
+        # by zero returns inf or NaN, since checks take long to compile and prevent vectorisation.
+        options = {"nogil": True, "error_model": "numpy", **self.options}
+        dispatcher = njit(**options)(self.function)
         if dispatcher is self.function:
             return np.errstate(all="ignore")(self.function)  # machine code does not warn either
         if self.slp:
@@ -196,10 +198,14 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
         Function of arrays and numbers, in the subset of Python that numba compiles; it may call
         other kernels.
     **options
-        Options of `numba.njit`: `fastmath`, `error_model`, and `inline="always"` to compile a
-        kernel only as a part of its callers: other kernels are compiled by themselves and again
-        with each caller.  Also `slp=True` to vectorise statements that do the same to neighbouring
-        numbers (`otlp.numerics.lanes`), which numba does not do by default.
+        Options of `numba.njit`: `fastmath`, and `inline="always"` to compile a kernel only as a
+        part of its callers: other kernels are compiled by themselves and again with each caller.
+        Also `slp=True` to vectorise statements that do the same to neighbouring numbers
+        (`otlp.numerics.lanes`), which numba does not do by default.
+
+    Notes
+    -----
+    Division by zero returns inf or NaN, as in NumPy, and does not raise.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 
-@compiled(error_model="numpy")
+@compiled
 def power_slope(a: float, b: float, n: int) -> float:
     """Return the slope between two masses 0 <= a <= b; n b^(n-1) if they are equal.  O(log n).
 

@@ -9,7 +9,7 @@ BLOCK = 64
 """Number of terms after which a prefix sum is corrected by its rounding error."""
 
 
-@compiled(error_model="numpy")
+@compiled
 def accumulate(values: FloatArray) -> None:
     """Replace values by their prefix sums, each accurate to a few units in the last place.
 

@@ -110,7 +110,7 @@ def bits_for(vocab_size: int) -> int:
     return min(max(vocab_size.bit_length() // 2 - SPARED_BITS, 0), MOST_BITS)
 
 
-@compiled(error_model="numpy")
+@compiled
 def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> RatioBins:
     """Add p and q up by bins of p/q, with compensated rounding; O(V).
 
@@ -176,7 +176,7 @@ def power(base: float, n: int) -> float:
     return result
 
 
-@compiled(error_model="numpy")
+@compiled
 def open_for_loss(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
     """Open the bins in which a prefix may have a larger Q^n - P than at bin borders; O(V)."""
     bins = ratio_bins(target, draft, n, bits)
@@ -185,7 +185,7 @@ def open_for_loss(target: FloatArray, draft: FloatArray, n: int, bits: int) -> O
     return _opened(target, draft, bins, opened)
 
 
-@compiled(error_model="numpy")
+@compiled
 def open_for_levels(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Opened:
     """Open the bins of `open_for_loss`, the bins of the levels c and C, and mixed bins in between.
 
@@ -198,7 +198,7 @@ def open_for_levels(target: FloatArray, draft: FloatArray, n: int, bits: int) ->
     return _opened(target, draft, bins, opened)
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask) -> Opened:
     """Collect the tokens of opened bins, and their ratios."""
     # Most of this memory is never touched.
@@ -212,7 +212,7 @@ def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask
     return Opened(bins.bits, bins.p, bins.q, opened, tokens[:count], ratios[:count])
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]:
     """Write whether `open_for_loss` opens each bin.
 
@@ -238,7 +238,7 @@ def _mark_for_loss(bins: RatioBins, n: int, opened: Mask) -> tuple[float, float]
     return least, most
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
     """Write whether `open_for_levels` opens each bin.
 
@@ -262,7 +262,7 @@ def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
         opened[b] |= below < most or above_end < most or start < mean < end or b == last
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray) -> Items:
     """List closed bins and opened tokens by p/q ascending.
 
@@ -300,7 +300,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
     return Items(start[:size], p_mass[:size], q_mass[:size], closed[:size])
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, int]:
     """Return the maximum of Q^n - P over prefixes, at least 0, and the length of the prefix."""
     delta, size = 0.0, 0
@@ -316,7 +316,7 @@ def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, in
     return delta, size
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def ratios_below(target: FloatArray, draft: FloatArray, cut: float) -> Mask:
     """Return a mask of the tokens that can be drafted and have p/q below `cut`; shape (V,)."""
     below = np.empty(target.size, np.bool_)
@@ -334,7 +334,7 @@ def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
     return _best_subset(target, draft, bins, ascending(bins.ratios), n)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _best_subset(
     target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
 ) -> Mask:

@@ -144,7 +144,7 @@ class SelectionPlan(Plan):
         return Marginals(accepted, selected.output, "enumerated")
 
 
-@compiled(error_model="numpy")
+@compiled
 def acceptance_and_residual(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return acceptance probability min(1, p / y), 0 if both are 0, and residual (p - y)^+."""
     accept, left = np.empty(target.size), np.empty(target.size)

@@ -58,7 +58,7 @@ def outer_masses(
     return result
 
 
-@compiled(error_model="numpy")
+@compiled
 def level_masses(
     target: FloatArray, draft: FloatArray, n: int, subset: Mask, ratios: IntArray
 ) -> FloatArray:

@@ -135,7 +135,7 @@ def into_buckets(
     return Buckets(labels, *sums)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _into_buckets(
     q: FloatArray, w: FloatArray, order: IntArray, labels: IntArray, tolerance: float, limit: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
@@ -151,7 +151,7 @@ def _into_buckets(
     return mass, goal, most, mismatch
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
     """Return the start of each bucket among the tokens in order, and the mismatch."""
     first, mismatch = np.empty(min(q.size, 1), np.int64), _mismatch(q, w)
@@ -180,7 +180,7 @@ def _starts(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple
     return first, mismatch
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     """Return the fraction of the sum of sqrt(q d(w/q)) up to each token; below 1 at the last."""
     position = np.empty(q.size)
@@ -194,7 +194,7 @@ def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     return position
 
 
-@compiled(error_model="numpy")
+@compiled
 def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tuple[IntArray, float]:
     """Cut the tokens in order at every multiple of 1 / count of the position."""
     size = position.size
@@ -225,7 +225,7 @@ def _sums(q: FloatArray, w: FloatArray) -> tuple[float, float]:
     return mass, goal
 
 
-@compiled(fastmath=REASSOCIATE, error_model="numpy")
+@compiled(fastmath=REASSOCIATE)
 def _mismatch(q: FloatArray, w: FloatArray) -> float:
     """Return the L1 distance between w and its sum split in proportion to q."""
     mass, goal = _sums(q, w)

@@ -112,7 +112,7 @@ class Martingale(Solver):
         return Answer(plan, Guarantee.OPTIMAL, subset)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _score_laws(
     target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
 ) -> tuple[IndexArray, FloatArray, IndexArray, FloatArray, int, Mask]:
@@ -149,7 +149,7 @@ def _score_laws(
     return spans, groups, pairs, shares, swaps, subset
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _clip(
     ratio: FloatArray,
     q: FloatArray,
@@ -211,7 +211,7 @@ def _clip(
     return start, stop
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _swap(
     mass: FloatArray, mean: FloatArray, rise: FloatArray
 ) -> tuple[IndexArray, FloatArray, int]:

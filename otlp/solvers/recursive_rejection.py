@@ -160,7 +160,7 @@ class RecursiveRejectionPlan(RejectionPlan):
         return first_accepted(tokens, np.stack(coins, axis=1), law, rng)
 
 
-@compiled(fastmath=WITHOUT_NAN, error_model="numpy")
+@compiled(fastmath=WITHOUT_NAN)
 def _take(
     accepted: FloatArray, left: FloatArray, total: float, draft: FloatArray, reach: float
 ) -> tuple[float, float]:

@@ -187,14 +187,14 @@ def _share_per_swap(owner: IndexArray, share: FloatArray) -> FloatArray:
     return share - before
 
 
-@compiled(error_model="numpy")
+@compiled
 def _law_of(ratio: float, laws: Laws) -> tuple[int, float]:
     """Return group and factor of a token with this ratio."""
     bits, spans = laws[2], laws[3]
     return _law_in(bin_of(ratio, bits, spans.shape[0] - 1), ratio, laws)
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
     """Return group and factor of a token with this bin and ratio."""
     spans, groups = laws[3], laws[4]
@@ -210,7 +210,7 @@ def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
     return int(g), max(0.0, (ratio - own[MEAN]) * own[GAIN] + own[REST])
 
 
-@compiled(error_model="numpy")
+@compiled
 def _token_laws(laws: Laws) -> FloatArray:
     """Return group and factor of each token, shape (2, V); see `_write_laws`."""
     rows = np.empty((2, laws[1].size))
@@ -218,7 +218,7 @@ def _token_laws(laws: Laws) -> FloatArray:
     return rows
 
 
-@compiled(error_model="numpy")
+@compiled
 def _distinct(
     draft_tokens: IntArray, laws: Laws
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, IntArray]:
@@ -244,7 +244,7 @@ def _distinct(
     return tokens, counts, place, groups[:size], factors[:size], drafted
 
 
-@compiled(error_model="numpy")
+@compiled
 def _best_scored(tokens: IntArray, uniform: FloatArray, laws: Laws) -> IntArray:
     """Return the token with the best score in each row, from two uniform numbers per token."""
     target, draft = laws[0], laws[1]
@@ -259,7 +259,7 @@ def _best_scored(tokens: IntArray, uniform: FloatArray, laws: Laws) -> IntArray:
     return best
 
 
-@compiled(error_model="numpy")
+@compiled
 def _cell(ratio: float, uniform: float, laws: Laws) -> int:
     """Return the cell of the score of a token with this ratio, from a uniform number."""
     pairs, shares = laws[5], laws[6]
@@ -325,7 +325,7 @@ def _cells(
     return offsets, cells, mass
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
     """Write group and factor of each token; a token that is never drafted has ratio 0."""
     bits, spans = laws[2], laws[3]
@@ -347,7 +347,7 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
             groups[j], factors[j] = _law_in(place[j], ratio[j], laws)
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _group_masses(
     laws: Laws, group: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -376,7 +376,7 @@ def _group_masses(
     return mass, moving
 
 
-@compiled(error_model="numpy", inline="always")
+@compiled(inline="always")
 def _selection_rates(
     laws: Laws, n: int, group: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -418,7 +418,7 @@ def _selection_rates(
     return mean, rise
 
 
-@compiled(error_model="numpy")
+@compiled
 def _selected(
     laws: Laws, group: FloatArray, factor: FloatArray, mean: FloatArray, rise: FloatArray
 ) -> FloatArray:
@@ -431,7 +431,7 @@ def _selected(
     return selected
 
 
-@compiled(error_model="numpy")
+@compiled
 def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
     """Write the accepted mass and the output probability of each token to the two rows."""
     groups = laws[4]

@@ -45,7 +45,7 @@ class PathInterval:
     rank: tuple[tuple[int, int], ...]
 
 
-@compiled(error_model="numpy")
+@compiled
 def _rank(p: float, q: float) -> int:
     """Return p/q rounded to a relative precision of about 3e-4, as the bits of a float.
 
@@ -65,7 +65,7 @@ def _ranks(p: FloatArray, q: FloatArray) -> Ranks:
 
 
 # With the fastmath flag "nsz" the sums would not be vectorised.
-@compiled(fastmath={"reassoc", "contract"}, error_model="numpy")
+@compiled(fastmath={"reassoc", "contract"})
 def _mass_below(p: FloatArray, q: FloatArray, token: int) -> tuple[float, int]:
     """Return the draft mass of the tokens before `token` in order of rank and id, and its rank."""
     level, total = _rank(p[token], q[token]), 0.0

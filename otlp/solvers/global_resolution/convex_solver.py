@@ -74,7 +74,7 @@ class Minimum:
         return value, gradient
 
 
-@compiled(error_model="numpy")
+@compiled
 def starting_point(
     wanted: FloatArray, draft: FloatArray, n: int, slack: float, ignored: float
 ) -> FloatArray:

@@ -90,7 +90,7 @@ class SoftmaxSystem(Plan):
         return factors
 
 
-@compiled(error_model="numpy")
+@compiled
 def _scaled(
     wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
