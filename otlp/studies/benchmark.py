@@ -206,9 +206,9 @@ def _time_row(
 def warm_up(name: str, solver: Solver) -> None:
     """Load the kernels and the engine of a solver and those of the optimum, once per process."""
     if name not in _loaded:
+        warm(solver)
         for problem in small_problems():
             optimal_acceptance(problem)
-        warm(solver)
         _loaded.add(name)
 
 
