@@ -130,7 +130,10 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
     place = np.empty(target.size, np.uint16)
     for i in range(target.size):
         place[i] = bin_of(target[i] / draft[i], bits, last)
-    sums = np.zeros((last + 1, 4))
+    sums = np.empty((last + 1, 4))  # Each signature of np.zeros takes 0.1 s to compile.
+    for b in range(last + 1):
+        for column in range(4):
+            sums[b, column] = 0.0
     for i in range(target.size):
         if draft[i] > 0.0:
             own, p, q = sums[place[i]], target[i], draft[i]
@@ -139,7 +142,8 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
             own[2] += (max(p_old, p) - own[0]) + min(p_old, p)
             own[3] += (max(q_old, q) - own[1]) + min(q_old, q)
     p_mass, q_mass = np.empty(last + 1), np.empty(last + 1)
-    p_sum, q_sum = np.zeros(last + 2), np.zeros(last + 2)
+    p_sum, q_sum = np.empty(last + 2), np.empty(last + 2)
+    p_sum[0], q_sum[0] = 0.0, 0.0
     for b in range(last + 1):  # Assigning slices would take a second to compile.
         p_mass[b], q_mass[b] = sums[b, 0] + sums[b, 2], sums[b, 1] + sums[b, 3]
         p_sum[b + 1], q_sum[b + 1] = p_mass[b], q_mass[b]

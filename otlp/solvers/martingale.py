@@ -126,7 +126,8 @@ def _score_laws(
     q_sum[0] = 0.0
     for k in range(size):
         p_sum[k], q_sum[k + 1] = p[k], q[k]
-        level[k] = max(start[k], p[k] / q[k] if closed[k] else 0.0, LEAST_RATIO)
+        least = max(start[k], LEAST_RATIO)
+        level[k] = max(least, p[k] / q[k]) if closed[k] else least
     accumulate(q_sum)
     accumulate(p_sum)
     delta, length = best_prefix(q_sum, p_sum, n)

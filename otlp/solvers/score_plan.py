@@ -329,7 +329,7 @@ def _cells(
 def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
     """Write group and factor of each token; a token that is never drafted has ratio 0."""
     bits, spans = laws[2], laws[3]
-    place, ratio = np.empty(BLOCK, np.int32), np.empty(BLOCK)
+    place, ratio = np.empty(BLOCK, np.int64), np.empty(BLOCK)
     for begin in range(0, group.size, BLOCK):
         # Index slices with `j`, because numba checks the sign of an index `begin + j`.
         target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
@@ -353,7 +353,10 @@ def _group_masses(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass of each group, and the sum of mass times factor over its tokens."""
     draft, count = laws[1], laws[4].shape[0]
-    sums = np.zeros((LANES * count, 3))
+    sums = np.empty((LANES * count, 3))
+    for row in range(LANES * count):
+        for column in range(3):
+            sums[row, column] = 0.0
     for i in range(draft.size):
         q = draft[i]
         if q == 0.0:
@@ -364,15 +367,15 @@ def _group_masses(
         own[0] = total
         own[1] += (old - (total - part)) + (q - part)  # Rounding error.
         own[2] += q * factor[i]
-    mass, moving = np.zeros(count), np.zeros(count)
+    mass, moving = np.empty(count), np.empty(count)
     for g in range(count):
-        lost = 0.0
+        held, lost, moved = 0.0, 0.0, 0.0
         for lane in range(LANES):
             own = sums[lane * count + g]
-            mass[g] += own[0]
+            held += own[0]
             lost += own[1]
-            moving[g] += own[2]
-        mass[g] += lost
+            moved += own[2]
+        mass[g], moving[g] = held + lost, moved
     return mass, moving
 
 
@@ -393,10 +396,10 @@ def _selection_rates(
     pairs, shares = laws[5], laws[6]
     mass, moving = _group_masses(laws, group, factor)
     count = mass.size
-    edges = np.zeros(count + 1)
-    held = edges[1:]
+    edges, mean, rise = np.empty(count + 1), np.empty(count), np.empty(count)
+    edges[0], held = 0.0, edges[1:]
     for g in range(count):
-        held[g] = mass[g]
+        held[g], rise[g] = mass[g], 0.0
     last_a, last_b, sum_a, sum_b = -1, -1, 0.0, 0.0
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
@@ -406,7 +409,6 @@ def _selection_rates(
         held[b] += up - down
         last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
     accumulate(held)
-    mean, rise = np.empty(count), np.zeros(count)
     power_slopes(edges, n, mean)
     last_a, last_b = -1, -1
     for t in range(pairs.shape[1]):
