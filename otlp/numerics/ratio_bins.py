@@ -72,9 +72,11 @@ class Opened(NamedTuple):
     p, q : ndarray, shape (K,)
         See `RatioBins`.
     opened : ndarray of bool, shape (K,)
-    tokens : ndarray, shape (m,), int64
-        Tokens of opened bins that can be drafted.
-    ratios : ndarray, shape (m,)
+    size : int
+        Number m of tokens in opened bins that can be drafted.
+    tokens : ndarray, shape (V,), int64
+        The first m entries are these tokens; the others are undefined.
+    ratios : ndarray, shape (V,)
         p/q of these tokens.
     """
 
@@ -82,6 +84,7 @@ class Opened(NamedTuple):
     p: FloatArray
     q: FloatArray
     opened: Mask
+    size: int
     tokens: IntArray
     ratios: FloatArray
 
@@ -89,8 +92,12 @@ class Opened(NamedTuple):
 class Items(NamedTuple):
     """Closed bins and opened tokens, by p/q ascending; tokens of equal ratios are one item.
 
+    Arrays may be longer than M, because slices of arrays in tuples take long to compile.
+
     Attributes
     ----------
+    size : int
+        M.
     start : ndarray, shape (M,)
         Least ratio that the item can hold: the lower end of a closed bin, or the tokens' ratio.
     p, q : ndarray, shape (M,)
@@ -99,6 +106,7 @@ class Items(NamedTuple):
         Whether the item is a closed bin, whose tokens may have different ratios.
     """
 
+    size: int
     start: FloatArray
     p: FloatArray
     q: FloatArray
@@ -213,7 +221,7 @@ def _opened(target: FloatArray, draft: FloatArray, bins: RatioBins, opened: Mask
             tokens[count] = i
             ratios[count] = target[i] / draft[i]
             count += 1
-    return Opened(bins.bits, bins.p, bins.q, opened, tokens[:count], ratios[:count])
+    return Opened(bins.bits, bins.p, bins.q, opened, count, tokens, ratios)
 
 
 @compiled(inline="always")
@@ -275,8 +283,8 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
     order : ndarray, shape (m,)
         Order of the opened tokens by p/q ascending.
     """
-    bits, p, q, opened, tokens, ratios = bins
-    most = min(target.size, q.size + tokens.size)
+    bits, p, q, opened, count, tokens, ratios = bins
+    most = min(target.size, q.size + count)
     start, closed = np.empty(most), np.empty(most, np.bool_)
     p_mass, q_mass = np.empty(most), np.empty(most)
     size, at = 0, 0
@@ -288,7 +296,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
                 size += 1
             continue
         first = size
-        while at < order.size:
+        while at < count:
             i, ratio = tokens[order[at]], ratios[order[at]]
             if bin_of(ratio, bits, q.size - 1) != b:
                 break
@@ -301,7 +309,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
                 p_mass[size], q_mass[size] = target[i], draft[i]
                 size += 1
             at += 1
-    return Items(start[:size], p_mass[:size], q_mass[:size], closed[:size])
+    return Items(size, start, p_mass, q_mass, closed)
 
 
 @compiled(inline="always")
@@ -335,18 +343,19 @@ def best_prefix_subset(target: FloatArray, draft: FloatArray, n: int) -> Mask:
     Only the tokens of bins whose bound beats the best prefix of bins are sorted.
     """
     bins = open_for_loss(target, draft, n, bits_for(target.size))
-    return _best_subset(target, draft, bins, ascending(bins.ratios), n)
+    return _best_subset(target, draft, bins, ascending(bins.ratios[: bins.size]), n)
 
 
 @compiled
 def _best_subset(
     target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray, n: int
 ) -> Mask:
-    start, p, q, _ = list_items(target, draft, bins, order)
-    q_sum = np.zeros(q.size + 1)
-    for k in range(q.size):
-        q_sum[k + 1] = q[k]
-    accumulate(p)
+    size, start, p, q, _ = list_items(target, draft, bins, order)
+    p_sum, q_sum = np.empty(size), np.empty(size + 1)
+    q_sum[0] = 0.0
+    for k in range(size):
+        p_sum[k], q_sum[k + 1] = p[k], q[k]
+    accumulate(p_sum)
     accumulate(q_sum)
-    _, length = best_prefix(q_sum, p, n)
-    return ratios_below(target, draft, start[length] if length < start.size else np.inf)
+    _, length = best_prefix(q_sum, p_sum, n)
+    return ratios_below(target, draft, start[length] if length < size else np.inf)

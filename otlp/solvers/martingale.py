@@ -104,7 +104,7 @@ class Martingale(Solver):
         assert isinstance(problem.drafts, IID)
         target, draft, n = problem.target, problem.drafts.draft, problem.n
         bins = open_for_levels(target, draft, n, bits_for(target.size))
-        order = ascending(bins.ratios)
+        order = ascending(bins.ratios[: bins.size])
         spans, groups, pairs, shares, swaps, subset = _score_laws(target, draft, bins, order, n)
         # Copy here, because slices of two dimensions take long to compile.
         swapped = pairs[:, :swaps].copy(), shares[:, :swaps].copy()
@@ -120,8 +120,7 @@ def _score_laws(
 
     The arrays of the swaps have one column per group; the first T are in use.
     """
-    start, p, q, closed = list_items(target, draft, bins, order)
-    size = start.size
+    size, start, p, q, closed = list_items(target, draft, bins, order)
     level, p_sum, q_sum = np.empty(size), np.empty(size), np.empty(size + 1)
     q_sum[0] = 0.0
     for k in range(size):
@@ -143,7 +142,8 @@ def _score_laws(
         groups[g, MEAN] = mean[g]
         groups[g, GAIN] = 1.0 / rise[g] if closed[own] and rise[g] != 0.0 else 0.0
         groups[g, REST] = 0.0 if closed[own] else 1.0
-    pairs, shares, swaps = _swap(q[begin:end], mean, rise)
+    pairs, shares = np.empty((2, end - begin), np.int32), np.empty((2, end - begin))
+    swaps = _swap(q[begin:end], mean, rise, pairs, shares)
     for g in range(end - begin):
         groups[g, RISE] = rise[g]
     spans = _spans(groups, bins.bits, bins.q.size)
@@ -165,7 +165,8 @@ def _clip(
     Parameters
     ----------
     ratio, q, closed : ndarray, shape (M,)
-        Overwritten at the index of a merged group with its level, its mass, and False.
+        Overwritten at the index of a merged group with its level, its mass, and False; `q` and
+        `closed` may be longer.
     q_sum : ndarray, shape (M + 1,)
         Prefix sums of q, starting with 0; overwritten with the edges of merged groups.
     p_sum : ndarray, shape (M,)
@@ -204,7 +205,7 @@ def _clip(
         stop = ceiling + 1
         closed[ceiling] = False
         reached = p_sum[ceiling - 1] if ceiling > 0 else 0.0
-        accumulate(q[ceiling:])
+        accumulate(q[ceiling:size])
         q[ceiling] = q[size - 1]
         level = max(1.0, (1.0 - reached - delta) / q[ceiling])
         ratio[ceiling] = max(min(level, float(n)), least)
@@ -214,23 +215,15 @@ def _clip(
 
 @compiled(inline="always")
 def _swap(
-    mass: FloatArray, mean: FloatArray, rise: FloatArray
-) -> tuple[IndexArray, FloatArray, int]:
+    mass: FloatArray, mean: FloatArray, rise: FloatArray, pairs: IndexArray, shares: FloatArray
+) -> int:
     """Swap cells until W has mean `mean` + `rise` in every group.
 
     Groups that need a larger mean swap with later groups that need a smaller mean, both in order.
-    The rounding error is subtracted from `rise`.
-
-    Returns
-    -------
-    pairs : ndarray, shape (2, G), int32
-    shares : ndarray, shape (2, G)
-        See `ScoreLaws`; the first T columns.
-    swaps : int
-        T.
+    The rounding error is subtracted from `rise`.  The swaps are written to the first T columns of
+    `pairs` and `shares`, shape (2, G); see `ScoreLaws`.  Returns T.
     """
     need = np.empty(mass.size)
-    pairs, shares = np.empty((2, mass.size), np.int32), np.empty((2, mass.size))
     for g in range(mass.size):
         need[g] = mass[g] * rise[g]
     swaps, a, share_a = 0, 0, 0.0
@@ -253,7 +246,7 @@ def _swap(
     for g in range(mass.size):
         if need[g] != 0.0:
             rise[g] -= need[g] / mass[g]
-    return pairs, shares, swaps
+    return swaps
 
 
 @compiled(inline="always")

@@ -154,7 +154,9 @@ class ScorePlan(SelectionPlan):
             Masses, with sum 1; the masses on a cell sum to the draft probability of its group.
         """
         low, high = self.laws.pairs
-        whole, moving = _group_masses(self._laws, *_token_laws(self._laws))
+        group, factor = _token_laws(self._laws)
+        whole, moving = np.empty((2, self.laws.groups.shape[0]))
+        _write_masses(self._laws, group, factor, whole, moving)
         up = moving[low] * _share_per_swap(low, self.laws.shares[LOW])
         down = moving[high] * _share_per_swap(high, self.laws.shares[HIGH])
         own = whole - np.bincount(low, up, whole.size) - np.bincount(high, down, whole.size)
@@ -168,15 +170,16 @@ class ScorePlan(SelectionPlan):
     def realised_selection_distribution(self) -> FloatArray:
         """Return the distribution of the selected token from the score laws; O(V + G log n)."""
         group, factor = _token_laws(self._laws)
-        mean, rise = _selection_rates(self._laws, self.problem.n, group, factor)
+        mean, rise = np.empty((2, self.laws.groups.shape[0]))
+        _write_rates(self._laws, self.problem.n, group, factor, mean, rise)
         return _selected(self._laws, group, factor, mean, rise)
 
     @own_float_errors
     def marginals(self) -> Marginals:
         """Return acceptance and output distribution from the realised selection; O(V)."""
         # Allocate one block, which the allocator reuses; new memory costs more than the arithmetic.
-        accepted, output = rows = np.empty((2, self.problem.vocab_size))
-        _marginals(self._laws, self.problem.n, rows)
+        accepted, output = np.empty((2, self.problem.vocab_size))
+        _marginals(self._laws, self.problem.n, accepted, output)
         return Marginals(accepted, output, "closed form")
 
 
@@ -191,13 +194,12 @@ def _share_per_swap(owner: IndexArray, share: FloatArray) -> FloatArray:
 def _law_of(ratio: float, laws: Laws) -> tuple[int, float]:
     """Return group and factor of a token with this ratio."""
     bits, spans = laws[2], laws[3]
-    return _law_in(bin_of(ratio, bits, spans.shape[0] - 1), ratio, laws)
+    return _law_in(bin_of(ratio, bits, spans.shape[0] - 1), ratio, spans, laws[4])
 
 
 @compiled(inline="always")
-def _law_in(place: int, ratio: float, laws: Laws) -> tuple[int, float]:
+def _law_in(place: int, ratio: float, spans: IndexArray, groups: FloatArray) -> tuple[int, float]:
     """Return group and factor of a token with this bin and ratio."""
-    spans, groups = laws[3], laws[4]
     g, last = spans[place, 0], spans[place, 1]
     while g < last:
         middle = (g + last + 1) // 2
@@ -328,31 +330,32 @@ def _cells(
 @compiled(inline="always")
 def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
     """Write group and factor of each token; a token that is never drafted has ratio 0."""
-    bits, spans = laws[2], laws[3]
+    target, draft = laws[0], laws[1]
+    bits, spans, groups = laws[2], laws[3], laws[4]
     place, ratio = np.empty(BLOCK, np.int64), np.empty(BLOCK)
     for begin in range(0, group.size, BLOCK):
         # Index slices with `j`, because numba checks the sign of an index `begin + j`.
-        target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
-        groups, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
+        p, q = target[begin : begin + BLOCK], draft[begin : begin + BLOCK]
+        own, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
         first = 0
-        while first < draft.size and draft[first] == 0.0:
-            groups[first], factors[first] = 0.0, 0.0
+        while first < q.size and q[first] == 0.0:
+            own[first], factors[first] = 0.0, 0.0
             first += 1
-        if first == draft.size:
+        if first == q.size:
             continue
-        for j in range(draft.size):
-            ratio[j] = target[j] / draft[j] if draft[j] > 0.0 else 0.0
+        for j in range(q.size):
+            ratio[j] = p[j] / q[j] if q[j] > 0.0 else 0.0
             place[j] = bin_of(ratio[j], bits, spans.shape[0] - 1)
-        for j in range(draft.size):
-            groups[j], factors[j] = _law_in(place[j], ratio[j], laws)
+        for j in range(q.size):
+            own[j], factors[j] = _law_in(place[j], ratio[j], spans, groups)
 
 
 @compiled(inline="always")
-def _group_masses(
-    laws: Laws, group: FloatArray, factor: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the mass of each group, and the sum of mass times factor over its tokens."""
-    draft, count = laws[1], laws[4].shape[0]
+def _write_masses(
+    laws: Laws, group: FloatArray, factor: FloatArray, mass: FloatArray, moving: FloatArray
+) -> None:
+    """Write the mass of each group, and the sum of mass times factor over its tokens."""
+    draft, count = laws[1], mass.size
     sums = np.empty((LANES * count, 3))
     for row in range(LANES * count):
         for column in range(3):
@@ -367,7 +370,6 @@ def _group_masses(
         own[0] = total
         own[1] += (old - (total - part)) + (q - part)  # Rounding error.
         own[2] += q * factor[i]
-    mass, moving = np.empty(count), np.empty(count)
     for g in range(count):
         held, lost, moved = 0.0, 0.0, 0.0
         for lane in range(LANES):
@@ -376,30 +378,22 @@ def _group_masses(
             lost += own[1]
             moved += own[2]
         mass[g], moving[g] = held + lost, moved
-    return mass, moving
 
 
 @compiled(inline="always")
-def _selection_rates(
-    laws: Laws, n: int, group: FloatArray, factor: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the selection probability per group without swaps, and its increase by swaps.
+def _write_rates(
+    laws: Laws, n: int, group: FloatArray, factor: FloatArray, mean: FloatArray, rise: FloatArray
+) -> None:
+    """Write the selection probability per group without swaps, and its increase by swaps.
 
-    The mass on each cell is recomputed from the swaps, so the result is correct even if the scores
-    are not uniform.  O(V + T + G log n).
-
-    Returns
-    -------
-    mean, rise : ndarray, shape (G,)
-        A token of factor f is selected with probability q (mean + f rise).
+    A token of factor f is selected with probability q (mean + f rise).  The mass on each cell is
+    recomputed from the swaps, so the result is correct even if the scores are not uniform.
+    O(V + T + G log n).
     """
     pairs, shares = laws[5], laws[6]
-    mass, moving = _group_masses(laws, group, factor)
-    count = mass.size
-    edges, mean, rise = np.empty(count + 1), np.empty(count), np.empty(count)
+    edges, moving = np.empty(mean.size + 1), np.empty(mean.size)
     edges[0], held = 0.0, edges[1:]
-    for g in range(count):
-        held[g], rise[g] = mass[g], 0.0
+    _write_masses(laws, group, factor, held, moving)
     last_a, last_b, sum_a, sum_b = -1, -1, 0.0, 0.0
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
@@ -410,6 +404,8 @@ def _selection_rates(
         last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
     accumulate(held)
     power_slopes(edges, n, mean)
+    for g in range(mean.size):
+        rise[g] = 0.0
     last_a, last_b = -1, -1
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
@@ -417,7 +413,6 @@ def _selection_rates(
         rise[a] += (shares[LOW, t] - (sum_a if a == last_a else 0.0)) * step
         rise[b] -= (shares[HIGH, t] - (sum_b if b == last_b else 0.0)) * step
         last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
-    return mean, rise
 
 
 @compiled
@@ -434,28 +429,29 @@ def _selected(
 
 
 @compiled
-def _marginals(laws: Laws, n: int, rows: FloatArray) -> None:
-    """Write the accepted mass and the output probability of each token to the two rows."""
-    groups = laws[4]
-    # The rows first store group and factor of the tokens.
-    _write_laws(laws, rows[0], rows[1])
-    mean, rise = _selection_rates(laws, n, rows[0], rows[1])
+def _marginals(laws: Laws, n: int, accepted: FloatArray, output: FloatArray) -> None:
+    """Write the accepted mass and the output probability of each token."""
+    target, draft, groups = laws[0], laws[1], laws[4]
+    # Both arrays first store group and factor of the tokens.
+    _write_laws(laws, accepted, output)
+    mean, rise = np.empty(groups.shape[0]), np.empty(groups.shape[0])
+    _write_rates(laws, n, accepted, output, mean, rise)
     meant, real = np.empty(BLOCK), np.empty(BLOCK)
-    for begin in range(0, rows.shape[1], BLOCK):
-        target, draft = laws[0][begin : begin + BLOCK], laws[1][begin : begin + BLOCK]
-        accepted, left = rows[0][begin : begin + BLOCK], rows[1][begin : begin + BLOCK]
-        for j in range(draft.size):
-            g, factor = int(accepted[j]), left[j]
+    for begin in range(0, draft.size, BLOCK):
+        p, q = target[begin : begin + BLOCK], draft[begin : begin + BLOCK]
+        taken, left = accepted[begin : begin + BLOCK], output[begin : begin + BLOCK]
+        for j in range(q.size):
+            g, factor = int(taken[j]), left[j]
             meant[j] = groups[g, MEAN] + factor * groups[g, RISE]
             real[j] = mean[g] + factor * rise[g]
-        for j in range(draft.size):
-            p, y = target[j], draft[j] * meant[j]
-            accepted[j] = draft[j] * real[j] * (p / max(max(p, y), LEAST))
-            left[j] = max(p - y, 0.0)
-    left, rest = total(rows[1]), max(0.0, 1.0 - total(rows[0]))
-    if left <= 0.0:  # Then the residual is sampled with probability zero, except for rounding.
-        left = 1.0
-        for i in range(rows.shape[1]):
-            rows[1, i] = laws[0][i]
-    for i in range(rows.shape[1]):
-        rows[1, i] = rows[0, i] + rows[1, i] / left * rest
+        for j in range(q.size):
+            y = q[j] * meant[j]
+            taken[j] = q[j] * real[j] * (p[j] / max(max(p[j], y), LEAST))
+            left[j] = max(p[j] - y, 0.0)
+    whole, rest = total(output), max(0.0, 1.0 - total(accepted))
+    if whole <= 0.0:  # Then the residual is sampled with probability zero, except for rounding.
+        whole = 1.0
+        for i in range(target.size):
+            output[i] = target[i]
+    for i in range(target.size):
+        output[i] = accepted[i] + output[i] / whole * rest
