@@ -52,7 +52,7 @@ class Kernel(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the compiled function; time limits exclude the compilation for new types."""
         if not self.loaded:
-            with loading():
+            with loading(), _without_garbage_collection():
                 self.loaded = bool(self.dispatcher)
         try:
             return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
@@ -148,13 +148,20 @@ def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Pause the collector, which would take a tenth of the time of a compilation."""
+    """Pause the collector, which would take a tenth of the time of a compilation.
+
+    Afterwards all objects are in the oldest generation, as if they had survived collections: most
+    of them live as long as the process, and the next full collection finds the others.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
+            if gc.get_freeze_count() == 0:  # Otherwise this would undo a freeze by the caller.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
