@@ -132,20 +132,23 @@ def _score_laws(
     delta, length = best_prefix(q_sum, p_sum, n)
     subset = ratios_below(target, draft, start[length] if length < size else np.inf)
     begin, end = _clip(level, q, closed, q_sum, p_sum, delta, n)
-    mean, rise = np.empty(end - begin), np.empty(end - begin)
+    mean, need = np.empty(end - begin), np.empty(end - begin)
     power_slopes(q_sum[begin : end + 1], n, mean)
     groups = np.empty((end - begin, 5))
     for g in range(end - begin):
         own = begin + g
-        rise[g] = level[own] - mean[g] if q[own] >= LEAST_MASS else 0.0
+        rise = level[own] - mean[g] if q[own] >= LEAST_MASS else 0.0
+        need[g] = q[own] * rise
         groups[g, START] = start[own] if g > 0 else 0.0
         groups[g, MEAN] = mean[g]
-        groups[g, GAIN] = 1.0 / rise[g] if closed[own] and rise[g] != 0.0 else 0.0
+        groups[g, GAIN] = 1.0 / rise if closed[own] and rise != 0.0 else 0.0
         groups[g, REST] = 0.0 if closed[own] else 1.0
+        groups[g, RISE] = rise
     pairs, shares = np.empty((2, end - begin), np.int32), np.empty((2, end - begin))
-    swaps = _swap(q[begin:end], mean, rise, pairs, shares)
+    swaps = _swap(q[begin:end], mean, need, pairs, shares)
     for g in range(end - begin):
-        groups[g, RISE] = rise[g]
+        if need[g] != 0.0:  # Rounding error, or no partner.
+            groups[g, RISE] -= need[g] / q[begin + g]
     spans = _spans(groups, bins.bits, bins.q.size)
     return spans, groups, pairs, shares, swaps, subset
 
@@ -215,17 +218,14 @@ def _clip(
 
 @compiled(inline="always")
 def _swap(
-    mass: FloatArray, mean: FloatArray, rise: FloatArray, pairs: IndexArray, shares: FloatArray
+    mass: FloatArray, mean: FloatArray, need: FloatArray, pairs: IndexArray, shares: FloatArray
 ) -> int:
-    """Swap cells until W has mean `mean` + `rise` in every group.
+    """Swap cells until W has mean `mean` + `need` / `mass` in every group; return the number T.
 
     Groups that need a larger mean swap with later groups that need a smaller mean, both in order.
-    The rounding error is subtracted from `rise`.  The swaps are written to the first T columns of
-    `pairs` and `shares`, shape (2, G); see `ScoreLaws`.  Returns T.
+    The swaps are written to the first T columns of `pairs` and `shares`, shape (2, G); see
+    `ScoreLaws`.  `need` is reduced to the rounding error.
     """
-    need = np.empty(mass.size)
-    for g in range(mass.size):
-        need[g] = mass[g] * rise[g]
     swaps, a, share_a = 0, 0, 0.0
     for b in range(mass.size):
         share_b = 0.0
@@ -243,9 +243,6 @@ def _swap(
             swaps += 1
             need[a] -= gain
             need[b] += gain
-    for g in range(mass.size):
-        if need[g] != 0.0:
-            rise[g] -= need[g] / mass[g]
     return swaps
 
 
@@ -253,9 +250,9 @@ def _swap(
 def _spans(groups: FloatArray, bits: int, bin_count: int) -> IndexArray:
     """Return the first and last group that the ratios of each bin can be in."""
     spans = np.empty((bin_count, 2), np.int32)
-    g, size = 0, groups.shape[0]
+    g, size, end = 0, groups.shape[0], 0.0
     for b in range(bin_count):
-        while g + 1 < size and groups[g + 1, START] <= least_of(b, bits):
+        while g + 1 < size and groups[g + 1, START] <= end:
             g += 1
         spans[b, 0] = g
         end = least_of(b + 1, bits) if b + 1 < bin_count else np.inf

@@ -394,25 +394,24 @@ def _write_rates(
     edges, moving = np.empty(mean.size + 1), np.empty(mean.size)
     edges[0], held = 0.0, edges[1:]
     _write_masses(laws, group, factor, held, moving)
+    up, down = np.empty(pairs.shape[1]), np.empty(pairs.shape[1])  # Share of each swap.
     last_a, last_b, sum_a, sum_b = -1, -1, 0.0, 0.0
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
-        up = moving[a] * (shares[LOW, t] - (sum_a if a == last_a else 0.0))
-        down = moving[b] * (shares[HIGH, t] - (sum_b if b == last_b else 0.0))
-        held[a] += down - up
-        held[b] += up - down
+        up[t] = shares[LOW, t] - (sum_a if a == last_a else 0.0)
+        down[t] = shares[HIGH, t] - (sum_b if b == last_b else 0.0)
+        moved = moving[a] * up[t] - moving[b] * down[t]
+        held[a] -= moved
+        held[b] += moved
         last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
     accumulate(held)
     power_slopes(edges, n, mean)
     for g in range(mean.size):
         rise[g] = 0.0
-    last_a, last_b = -1, -1
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
-        step = mean[b] - mean[a]
-        rise[a] += (shares[LOW, t] - (sum_a if a == last_a else 0.0)) * step
-        rise[b] -= (shares[HIGH, t] - (sum_b if b == last_b else 0.0)) * step
-        last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
+        rise[a] += up[t] * (mean[b] - mean[a])
+        rise[b] -= down[t] * (mean[b] - mean[a])
 
 
 @compiled
