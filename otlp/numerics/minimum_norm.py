@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.numerics.ascending import ascending_signed
 from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
@@ -146,7 +147,7 @@ def _wolfe(
     while not search.stopped and not (stalled >= STALLED and search.proves_another(subset)):
         before = search.bound
         difference = (point - search.target) * search.scale
-        orders = [side[np.argsort(difference[side])] for side in sides]
+        orders = [side[ascending_signed(difference[side])] for side in sides]
         vertex = search.visit(np.concatenate(orders))
         if vertex is None:
             break
@@ -260,9 +261,10 @@ def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> t
 class _Corral:
     """Wolfe's corral: active vertices, their weights, and the Cholesky factor of their products.
 
-    Products are <v - p, w - p> in the metric, plus a constant, so that the factor exists even if
-    the mixture passes through p.  Rows of `vertices` are reused: row ``slots[k]`` belongs to the
-    k-th active ordering, and the free rows follow the active ones in `slots`.
+    Products are <v - p, w - p> in the metric; the factor is that of the products plus a constant,
+    so that it exists even if the mixture passes through p.  Rows of `vertices` are reused: row
+    ``slots[k]`` belongs to the k-th active ordering, and the free rows follow the active ones in
+    `slots`.  The same row of `products` contains the products with the earlier active vertices.
     """
 
     def __init__(self, target: FloatArray, scale: FloatArray) -> None:
@@ -270,6 +272,7 @@ class _Corral:
         self.size = 0
         self.slots = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
+        self.products = np.zeros((0, 0))
         self.factor = np.zeros((0, 0))
         self.vertices = np.zeros((0, target.size))
         self.orders = np.zeros((0, target.size), dtype=np.int32)
@@ -289,6 +292,7 @@ class _Corral:
             self.constant = max(float(products[0]), 1e-300)
         if not _append(self.factor, self.size, products + self.constant):
             return False
+        self.products[slot, slots] = products
         self.size += 1
         self._minor_cycles()
         return True
@@ -297,9 +301,7 @@ class _Corral:
         """Move to the least norm over the affine hull, dropping vertices whose weights vanish."""
         for _ in range(2 * self.size + 2):
             live = slice(0, self.size)
-            self.point = _mix(self.vertices, self.slots[live], self.weights)
-            offset = (self.point - self.target) * self.scale
-            slope = _inner_products(self.vertices, self.slots[live], self.target, offset)
+            slope = _slope(self.products, self.slots[live], self.weights)
             step = _affine_step(self.factor, self.size, slope)
             leaving, length = _boundary(self.weights, step)
             self.weights[live] += length * step
@@ -322,6 +324,7 @@ class _Corral:
         extra = capacity - self.slots.size
         self.slots = np.append(self.slots, np.arange(self.slots.size, capacity))
         self.weights = np.pad(self.weights, (0, extra))
+        self.products = np.pad(self.products, ((0, extra), (0, extra)))
         self.factor = np.pad(self.factor, ((0, extra), (0, extra)))
         self.vertices = _with_rows(self.vertices, capacity)
         self.orders = _with_rows(self.orders, capacity)
@@ -354,6 +357,19 @@ def _inner_products(
         for i in range(target.size):
             value += (row[i] - target[i]) * offset[i]
         result[k] = value
+    return result
+
+
+@compiled
+def _slope(products: FloatArray, slots: IntArray, weights: FloatArray) -> FloatArray:
+    """Return the products of each active vertex with the mixture; O(R^2)."""
+    result = np.zeros(slots.size)
+    for k in range(slots.size):
+        for j in range(k + 1):
+            product = products[slots[k], slots[j]]
+            result[k] += product * weights[j]
+            if j < k:
+                result[j] += product * weights[k]
     return result
 
 
