@@ -212,24 +212,31 @@ def served_row(p: FloatArray, drafts: dict[str, FloatArray]) -> dict[str, float]
     return found
 
 
+def begun(draft: Model, texts: Sequence[Text], number: int) -> tuple[Model, IntArray]:
+    """Return the draft at the beginning of a text, and the tokens of the text."""
+    draft.start(texts[number].prompt)
+    return draft, texts[number].text.tokens
+
+
+def gathered(
+    draft: Model, target: str, texts: Sequence[Text], length: int, say: Callable[[str], None]
+) -> Statistics:
+    """Gather the statistics of all schemes on texts."""
+    return gather_statistics(
+        [one.text for one in texts], draft=draft.name, target=target, sampling=draft.sampling,
+        budgets=BUDGETS, length=length, begun=partial(begun, draft, texts), progress=say,
+    )  # fmt: skip
+
+
 def rounds(
-    draft: Model, target: str, sampling: Sampling, choosing: Sequence[Text],
-    measuring: Sequence[Text], length: int, say: Callable[[str], None],
+    draft: Model, target: str, choosing: Sequence[Text], measuring: Sequence[Text], length: int,
+    say: Callable[[str], None],
 ) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
     """Choose the setting of each scheme on some texts and measure it on others, by budget."""
-    draft.sampling = limited(sampling)
-
-    def begun(texts: Sequence[Text], number: int) -> tuple[Model, IntArray]:
-        draft.start(texts[number].prompt)
-        return draft, texts[number].text.tokens
-
-    statistics = gather_statistics(
-        [one.text for one in choosing], draft=draft.name, target=target, sampling=sampling,
-        budgets=BUDGETS, length=length, begun=partial(begun, choosing), progress=say,
-    )  # fmt: skip
+    statistics = gathered(draft, target, choosing, length, say)
     whole = [one.text for one in measuring]
     fewer = [without_undrafted(text) for text in whole]
-    plain = partial(begun, measuring)
+    plain = partial(begun, draft, measuring)
     noisy = along_texts(plain, whole, calibration_of(target, draft.name))
     known: dict[Any, Renewal] = {}
     for rule, drafts in (("target-only", plain), ("equality", noisy)):
@@ -309,52 +316,50 @@ def key_of(target: str, draft: str, name: str) -> str:
     return f"{target} / {draft}, {name}"
 
 
+def written(
+    target: HuggingFaceModel, options: dict[str, int], say: Callable[[str], None]
+) -> tuple[list[Text], list[Text]]:
+    """Decode texts from the target, for choosing and for measuring.
+
+    Texts shorter than a round of the longest path are left out.
+    """
+    blank = load_draft("lookup", target)
+    found: tuple[list[Text], list[Text]] = [], []
+    for number, prompt in enumerate(prompts(target, options["choosing"], options["measuring"])):
+        say(f"text {number}")
+        rng = np.random.default_rng([1, number])
+        text = write_text(blank, target, prompt, options["tokens"], rng)
+        if len(text) > options["length"]:
+            found[number >= options["choosing"]].append(Text(prompt, text))
+    return found
+
+
 def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[..., None]) -> None:
     """Compute the cells of a target at one sampling."""
     missing = [d for d in DRAFTS[target.name] if not results.has(key_of(target.name, d, name))]
     if not missing:
         return
-    options, sampling = results.content["options"], SAMPLINGS[name]
-    target.sampling = sampling
-    drafts = {
-        source: load_draft(source, target, device="cpu", dtype=PRECISION) for source in missing
-    }
-    blank = load_draft("lookup", target)
-    texts: list[Text] = []
-    for number, prompt in enumerate(prompts(target, options["choosing"], options["measuring"])):
-        step(f"{target.name}, {name}: text {number}", 0)
-        rng = np.random.default_rng([1, number])
-        text = write_text(blank, target, prompt, options["tokens"], rng)
-        texts.append(Text(prompt, text))
-    length, choose = options["length"], options["choosing"]
-    long = [len(one.text) > length for one in texts]
-    halves = [
-        [one for one, kept in zip(part, keeps, strict=True) if kept]
-        for part, keeps in ((texts[:choose], long[:choose]), (texts[choose:], long[choose:]))
-    ]
-    whole = [one.text.drafts for one in drafted(target, Sampling(), halves[1])]
-    for source, draft in drafts.items():
+    options, target.sampling = results.content["options"], SAMPLINGS[name]
+    texts = written(target, options, lambda words: step(f"{target.name}, {name}: {words}", 0))
+    whole = [one.text.drafts for one in drafted(target, Sampling(), texts[1])]
+    for source in missing:
         key = key_of(target.name, source, name)
 
         def say(words: str, key: str = key) -> None:
             step(f"{key}: {words}", 0)
 
-        choosing, measuring = (drafted(draft, limited(sampling), half) for half in halves)
-        say("one position")
-        cell: dict[str, Any] = {
-            "overlap": overlap(measuring),
-            "one position": one_position(measuring),
-        }
+        draft = load_draft(source, target, device="cpu", dtype=PRECISION)
+        cell: dict[str, Any] = {}
         if name == "served":
             say("as served")
-            raw = drafted(draft, Sampling(), measuring)
-            cell["as served"] = as_served(
-                [
-                    (logarithms(p[::EVERY]), logarithms(one.text.drafts[::EVERY]))
-                    for p, one in zip(whole, raw, strict=True)
-                ]
-            )
-        cell["rounds"] = rounds(draft, target.name, sampling, choosing, measuring, length, say)
+            logs = [logarithms(one.text.drafts) for one in drafted(draft, Sampling(), texts[1])]
+            pairs = zip(map(logarithms, whole), logs, strict=True)
+            cell["as served"] = as_served([(p[::EVERY], q[::EVERY]) for p, q in pairs])
+        choosing, measuring = (drafted(draft, limited(SAMPLINGS[name]), part) for part in texts)
+        say("one position")
+        cell["overlap"] = overlap(measuring)
+        cell["one position"] = one_position(measuring)
+        cell["rounds"] = rounds(draft, target.name, choosing, measuring, options["length"], say)
         results.keep(key, cell)
         step(key)
 

@@ -148,20 +148,13 @@ def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Pause the collector, which would take a tenth of the time of a compilation.
-
-    Afterwards all objects are in the oldest generation, as if they had survived collections: most
-    of them live as long as the process, and the next full collection finds the others.
-    """
+    """Pause the collector, which would take a tenth of the time of a compilation."""
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
-            if gc.get_freeze_count() == 0:  # Otherwise this would undo a freeze by the caller.
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 
