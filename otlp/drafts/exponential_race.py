@@ -7,6 +7,8 @@ probability that this token is the best is the probability that it has this rank
 while the other drafted tokens are below the level.  At a fixed time these probabilities are
 products over tokens, stored as their first n coefficients; a step divides the factor of its token
 out, changes the factor, and multiplies it in again.
+
+A step may also move a group of tokens (`otlp.drafts.token_groups`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.checks import MEMORY_LIMIT, check_memory
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.drafts.token_groups import GROUPED_UP_TO, TERMS, add_laws, group_step, power_sums
+from otlp.numerics.best_of import gauss_rule
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.lanes import (
     LANES,
@@ -51,12 +55,15 @@ class ExponentialRace:
         The rates q.
     times : ndarray, shape (B, LANES)
         The nodes.
+    unit : float
+        Largest rate of a token in a group.
     least_likely : float
         Tokens of higher rate are likely: their odds are kept, in place of the series.
     place : ndarray, shape (V,), int64
-        Index of a likely token among the likely tokens, the most likely first; else -1.  The first
-        H of them are heads: so likely that dividing their factors out would lose digits; products
-        without a head are computed again.
+        Index of a likely token among the likely tokens, the most likely first; else -1.
+    heads : ndarray, shape (H,), int64
+        The first H likely tokens: so likely that dividing their factors out would lose digits;
+        products without a head are computed again.
     arrived : ndarray, shape (B, L, LANES)
         Odds that a likely token has arrived; for heads, the probability.
     survival : ndarray, shape (B, H, LANES)
@@ -67,8 +74,10 @@ class ExponentialRace:
 
     draft: FloatArray
     times: FloatArray
+    unit: float
     least_likely: float
     place: IntArray
+    heads: IntArray
     arrived: FloatArray
     survival: FloatArray
     start: FloatArray
@@ -100,9 +109,21 @@ class ExponentialRace:
             arrived = np.expm1(mean)
             arrived[:, :count] = -np.expm1(-mean[:, :count])
             start = weights * np.exp(-left[count] * times)
-        return cls(draft, times, least_likely, place, arrived, survival, start)
+        unit = GROUPED_UP_TO / float(times[-1, -1])
+        return cls(draft, times, unit, least_likely, place, order[:count], arrived, survival, start)
 
-    def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
+    @property
+    def groupable(self) -> Mask:
+        """Whether each token can be in a group; see `otlp.drafts.token_groups`."""
+        return self.draft <= self.unit
+
+    def power_sums(self, names: IntArray, groups: int) -> FloatArray:
+        """Return the power sums of groups, V + g for each token of group g; shape (G, TERMS)."""
+        return power_sums(self.draft, names, self.unit, max(groups, 0))
+
+    def chances(
+        self, n: int, tokens: IntArray, shares: FloatArray, sums: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the probability that each step's token is the best, given that it has that rank.
 
         Parameters
@@ -110,24 +131,52 @@ class ExponentialRace:
         n : int
             Number of drafts, at least 2.
         tokens : ndarray, shape (M,)
-            Token of each rank, from the lowest rank to the best.
+            Token of each rank, from the lowest rank to the best; V + g for group g.
         shares : ndarray, shape (M,)
-            Probability that the token has the rank; the probabilities of a token sum to one.
+            Probability that the token, or each token of the group, has the rank; the probabilities
+            of a token sum to one.
+        sums : ndarray, shape (G, TERMS)
+            Power sums of the groups; see `otlp.drafts.token_groups.power_sums`.
 
         Returns
         -------
-        ndarray, shape (M,)
-            O(n) per step and node.
+        chances : ndarray, shape (M,)
+            Summed over the tokens of a group; O(n) per step of a token and node.
+        laws : ndarray, shape (G, TERMS)
+            Coefficients of the probability that a token of the group is the best, as a polynomial
+            in the token's rate; see `otlp.drafts.token_groups.group_step`.
         """
-        chances = np.zeros(tokens.size)
+        chances, laws = np.zeros(tokens.size), np.zeros(sums.shape)
+        levels, weights = gauss_rule((n + 1) // 2)
         blocks = zip(self.times[:, None], self.arrived, self.survival, self.start, strict=True)
         for times, arrived, survival, start in blocks:
             checkpoint()
             _add_chances(
-                self.draft, times, self.least_likely, self.place, arrived, survival, start, n,
-                tokens, shares, chances,
+                self.draft, times, self.least_likely, self.place, self.heads, arrived, survival,
+                start, n, tokens, shares, self.unit, sums, levels, weights, chances, laws,
             )  # fmt: skip
-        return chances
+        # In the products of a group, terms of opposite sign leave rounding errors.
+        return np.maximum(chances, 0.0, out=chances), laws
+
+    def law(
+        self, names: IntArray, tokens: IntArray, selected: FloatArray, laws: FloatArray
+    ) -> FloatArray:
+        """Return the probability that each token is the best, shape (V,).
+
+        Parameters
+        ----------
+        names : ndarray, shape (V,)
+            V + g for each token of group g; the token itself for other tokens.
+        tokens : ndarray, shape (M,)
+            Token or group of each rank.
+        selected : ndarray, shape (M,)
+            Probability that each rank is the best drafted.
+        laws : ndarray, shape (G, TERMS)
+            See `chances`.
+        """
+        result = sum_by(tokens, selected, self.draft.size)[: self.draft.size]
+        add_laws(self.draft, names, self.unit, laws, result)
+        return result
 
 
 @compiled(slp=True, fastmath=WITHOUT_NAN)
@@ -136,13 +185,19 @@ def _add_chances(
     times: FloatArray,
     least_likely: float,
     place: IntArray,
+    names: IntArray,
     arrived: FloatArray,
     survival: FloatArray,
     start: FloatArray,
     n: int,
     tokens: IntArray,
     shares: FloatArray,
+    unit: float,
+    sums: FloatArray,
+    levels: FloatArray,
+    weights: FloatArray,
     chances: FloatArray,
+    laws: FloatArray,
 ) -> None:
     """Integrate over the time of the n-th arrival; see `ExponentialRace.chances`.
 
@@ -151,12 +206,9 @@ def _add_chances(
     for all heads except `current`.  A step divides the factor of its token out of a row,
     `*_without`, and multiplies the new factor in.
     """
-    heads = survival.shape[0]
-    below = np.zeros(draft.size)
-    names = np.zeros(heads, np.int64)
-    for token in range(draft.size):
-        if 0 <= place[token] < heads:
-            names[place[token]] = token
+    heads = names.size
+    below = np.zeros(draft.size + len(sums))
+    work = np.zeros((5, max(n, TERMS + 1), LANES))
     count, rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     head_count, head_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     rest_count, rest_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
@@ -167,8 +219,16 @@ def _add_chances(
     current = -1
     for step in range(tokens.size):
         token = tokens[step]
-        share, own, reached = shares[step], draft[token], below[token]
+        share, reached = shares[step], below[token]
         below[token] = reached + share
+        if token >= draft.size:
+            group = token - draft.size
+            chances[step] += group_step(
+                n, unit, times, sums[group], reached, share, levels, weights, heads > 0,
+                head_count, head_rate, count, rate, work, laws[group],
+            )  # fmt: skip
+            continue
+        own = draft[token]
         each, chance = broadcast(own), broadcast(0.0)
         at = place[token] if own > least_likely else -1
         if at >= 0:

@@ -18,23 +18,23 @@ from otlp.distribution import (
     frozen,
     invert_cdf,
     renormalise_without,
-    sum_by,
 )
 from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.one_draft import OneDraft
+from otlp.drafts.token_groups import TERMS
 from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float, next_combination
 from otlp.numerics.arrival_times import arrival_times
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
+from otlp.numerics.top_tokens import top_tokens
+
+NO_GROUPS = frozen(np.zeros((0, TERMS)))
 
 UNIT = 2.0**500
 """Unit of times, and inverse unit of rates, without which the rarest token's time overflows."""
 
 REJECTIONS = 8
 """Maximum number of rejection sampling steps for a token that differs from the earlier tokens."""
-
-LARGEST_COMPLEMENTED = 0.9
-"""Largest probability whose complement is computed as one minus it without losing a digit."""
 
 
 class WithoutReplacement(OneDraft):
@@ -96,8 +96,11 @@ class WithoutReplacement(OneDraft):
         # At a rank above all others, of probability 0, a token is the best whenever it is drafted.
         tokens = np.flatnonzero(self.support)
         never = np.zeros(tokens.size)
-        chances = self._rank_chances(
-            np.concatenate([tokens, tokens]), np.concatenate([never + 1.0, never])
+        chances, _ = self._race.chances(
+            self.n,
+            np.concatenate([tokens, tokens]),
+            np.concatenate([never + 1.0, never]),
+            NO_GROUPS,
         )
         result = np.zeros(self.vocab_size)
         result[tokens] = chances[tokens.size :]
@@ -117,31 +120,34 @@ class WithoutReplacement(OneDraft):
         result = np.zeros(self.vocab_size)
         ranked = order[::-1]
         ranked = ranked[self.draft[ranked] > 0.0]
-        result[ranked] = self._race.chances(self.n, ranked, np.ones(ranked.size))
+        result[ranked] = self._race.chances(self.n, ranked, np.ones(ranked.size), NO_GROUPS)[0]
         return result
 
-    def _best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
-        """Return the distribution of the drafted token with the best rank; see `_rank_chances`."""
-        return sum_by(tokens, shares * self._rank_chances(tokens, shares), self.vocab_size)
+    def _best_ranked(self, names: IntArray, ranked: IntArray, shares: FloatArray) -> FloatArray:
+        """Return the distribution of the drafted token with the best rank.
 
-    def _rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
-        """Return the probability that each rank is the best drafted, given its token has the rank.
-
-        For two drafts or more.  Tokens draw their ranks independently; no two tokens share a rank.
+        For two drafts or more.  Tokens draw their ranks independently; tokens of equal rank are
+        ordered at random.
 
         Parameters
         ----------
-        tokens : ndarray, shape (M,)
-            Token of each rank, from the lowest to the best.
+        names : ndarray, shape (V,)
+            Group of each token, V + g for group g, or the token itself.
+        ranked : ndarray, shape (M,)
+            Token or group of each rank, from the lowest to the best.
         shares : ndarray, shape (M,)
-            Probability that the token has the rank; the probabilities of a token sum to one.
+            Probability that the token, or each token of the group, has the rank; the probabilities
+            of a token sum to one.
 
         Returns
         -------
-        ndarray, shape (M,)
-            O(n) for each rank and node of the integral.
+        ndarray, shape (V,)
+            O(V), and O(n) for each rank of a token and node of the integral; a rank of a group
+            costs as much as O(n) ranks.
         """
-        return self._race.chances(self.n, tokens, shares)
+        sums = self._race.power_sums(names, int(names.max()) + 1 - self.vocab_size)
+        chances, laws = self._race.chances(self.n, ranked, shares, sums)
+        return self._race.law(names, ranked, shares * chances, laws)
 
     @cached_property
     def _race(self) -> ExponentialRace:
@@ -191,19 +197,30 @@ class WithoutReplacement(OneDraft):
 
     @checks.own_float_errors
     def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Return the probability that all drafted tokens are in S; O(n) per token of S and node."""
+        """Return the probability that all drafted tokens are in S; O(V), and O(n) per likely token.
+
+        Likely tokens are those that cannot be in a group; see `otlp.drafts.token_groups`.
+        """
         inside = checks.check_mask(subset, self.vocab_size)
-        if self.n <= 2:
-            return super().mass_within(inside)
-        tokens = np.flatnonzero(inside & (self.draft > 0.0))
-        return min(1.0, float(self._race.chances(self.n, tokens, np.ones(tokens.size)).sum()))
+        return super().mass_within(inside) if self.n <= 2 else self._best_in(inside, above=False)
 
     @checks.own_float_errors
     def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Return the probability that some drafted token is in S, without cancellation."""
+        """Return the probability that some drafted token is in S; see `mass_within`."""
         inside = checks.check_mask(subset, self.vocab_size)
-        outside = self.mass_within(~inside)
-        return 1.0 - outside if outside <= LARGEST_COMPLEMENTED else super().mass_touching(inside)
+        return super().mass_touching(inside) if self.n <= 2 else self._best_in(inside, above=True)
+
+    def _best_in(self, inside: Mask, above: bool) -> float:
+        """Return the probability of a best draft in S if S is ranked above, or below, the rest."""
+        # The tokens of each side that can be in a group are one group: they need no order.
+        grouped, size = self._race.groupable, self.vocab_size
+        sums = self._race.power_sums(np.where(grouped, size + inside, 0), 2)
+        likely = ~grouped
+        best = np.append(np.flatnonzero(likely & inside), size + 1)
+        rest = np.append(np.flatnonzero(likely & ~inside), size)
+        steps = np.concatenate([rest, best] if above else [best])
+        chances, _ = self._race.chances(self.n, steps, np.ones(steps.size), sums)
+        return min(1.0, float(chances[-best.size :].sum()))
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # Rejection sampling from q until the token is new, which then follows q without the earlier
@@ -272,10 +289,10 @@ class WithoutReplacement(OneDraft):
     @checks.own_float_errors
     def top_and_tail(self) -> tuple[IntArray, float]:
         """The n most likely tokens, and the mass of all other tokens."""
-        top = _largest(self.draft, self.n)
-        others = np.ones(self.vocab_size, dtype=bool)
-        others[top] = False
-        return top.astype(np.int64), float(self.draft[others].sum())
+        top = top_tokens(self.draft, self.n)
+        others = self.draft.copy()
+        others[top] = 0.0
+        return top, float(others.sum())
 
     @cached_property
     def _pairs(self) -> tuple[int, FloatArray, FloatArray]:
@@ -287,15 +304,6 @@ class WithoutReplacement(OneDraft):
         odds[top] = 0.0
         odds /= 1.0 - odds
         return top, odds, after_top
-
-
-def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
-    """Return the indices of the n largest values, the largest first."""
-    if n < values.size:
-        places = np.argpartition(values, values.size - n)[values.size - n :]
-    else:
-        places = np.arange(values.size)
-    return places[np.argsort(-values[places], kind="stable")]
 
 
 def _sum_of_others(values: FloatArray) -> FloatArray:

@@ -7,11 +7,11 @@ polynomial, which a Gauss-Legendre rule integrates exactly.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, frozen
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
@@ -109,6 +109,12 @@ def _gauss_rules(largest: int) -> tuple[IntArray, FloatArray, FloatArray]:
         sizes.append(2 * sizes[-1])
     nodes, weights = np.zeros((2, len(sizes), sizes[-1]))
     for row, size in enumerate(sizes):
-        x, w = np.polynomial.legendre.leggauss(size)
-        nodes[row, :size], weights[row, :size] = 0.5 * (x + 1.0), 0.5 * w
+        nodes[row, :size], weights[row, :size] = gauss_rule(size)
     return np.array(sizes, dtype=np.int64), nodes, weights
+
+
+@cache
+def gauss_rule(size: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights on [0, 1], exact for polynomials of degree below ``2 * size``."""
+    nodes, weights = np.polynomial.legendre.leggauss(size)
+    return frozen(0.5 * (nodes + 1.0)), frozen(0.5 * weights)

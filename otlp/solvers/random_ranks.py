@@ -12,24 +12,24 @@ a fixed-point iteration with Anderson acceleration corrects this.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
-from otlp.numerics.ascending import by_ratio
 from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import PROVABLE, Orderings
+from otlp.solvers.rank_items import RARE, Ordered, attempts
 from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
-from otlp.timing import Stopwatch, loaded
+from otlp.timing import Stopwatch
 
 HISTORY = 2
 """Number of earlier iterates that Anderson acceleration combines with the last iterate."""
@@ -43,9 +43,6 @@ TIME_FACTORS = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 
 MOST_ARRIVALS = 40.0
 """Cap on the mean number of arrivals; above it, P(no arrival) is below rounding."""
-
-RARE = 1e-300
-"""Threshold below which the reciprocal of a rate or a probability may overflow."""
 
 SMALL = 2.0**-6
 """Largest x for which exp(x) - 1 and log(1 + x) are series; their remainders are at most
@@ -125,29 +122,55 @@ class RandomRanks(Solver):
         """Swap places and correct the swaps."""
         small, inverse = Support().reduce(problem)
         clock.charge("reduce")
-        assert isinstance(small.drafts, WithoutReplacement)
-        order = by_ratio(small.target, small.drafts.draft)[::-1]
-        order = order[small.drafts.draft[order] > 0.0]
-        # Rename the tokens by their rank: memory is read in order.
-        target, drafts = small.target[order], small.drafts._renamed(order, order.size)
-        ranks = np.arange(order.size)
-        marginals = drafts.priority_marginals(ranks[::-1])
-        delta, length, wanted = _isotonic(target, marginals)
-        steps, law = (ranks, np.ones(order.size)), marginals
-        least, corrections = _gap(delta, target, law), 0
-        for factor in TIME_FACTORS:
-            if least <= self.gap or corrections == self.max_iterations:
+        drafts = small.drafts
+        assert isinstance(drafts, WithoutReplacement)
+        swaps, corrections = None, 0
+        for ordered in attempts(small.target, drafts, 0.5 * self.gap):
+            found = self._swaps(small.target, drafts, ordered, self.max_iterations - corrections)
+            corrections += found.corrections
+            if swaps is None or found.gap < swaps.gap:
+                swaps = found
+            if swaps.gap <= self.gap or corrections == self.max_iterations:
                 break
-            time = factor * _truncation_time(drafts.draft, drafts.n)
-            arrivals = np.minimum(time * drafts.draft, MOST_ARRIVALS)
+        assert swaps is not None
+        clock.charge("solve")
+        if swaps.gap > max(self.gap, PROVABLE) and corrections < self.max_iterations:
+            return Orderings(gap=self.gap).answer(problem, clock)
+        plan = RankPlan(small, swaps.law, swaps.names, swaps.ranked, swaps.shares)
+        lifted, dual = Support().lift(PrimalDual(plan, swaps.subset), inverse)
+        clock.charge("recover")
+        gap, solved = swaps.gap, swaps.gap <= self.gap
+        ended = "stalled" if corrections < self.max_iterations else "stopped"
+        return Answer(
+            lifted,
+            Guarantee.OPTIMAL if gap <= PROVABLE else Guarantee.LOSSLESS,
+            dual,
+            Status.SOLVED if solved else Status.ITERATION_LIMIT,
+            "" if solved else f"the swaps {ended} at a gap of {gap:.3g}; the plan is lossless",
+            {"corrections": corrections, "ranks": swaps.shares.size},
+        )
+
+    def _swaps(
+        self, target: FloatArray, drafts: WithoutReplacement, ordered: Ordered, most: int
+    ) -> _Swaps:
+        """Swap places of items, with at most `most` corrections."""
+        items, marginals, laws, delta, subset, wanted = ordered
+        size, single, names = items.order.size, items.single, items.names
+        best, law = (np.arange(size), np.ones(size), laws), marginals
+        least, corrections = _gap(delta, items.target, law), 0
+        for factor in TIME_FACTORS:
+            if least <= self.gap or corrections == most:
+                break
+            time = factor * _truncation_time(items.draft, single, drafts.n)
+            arrivals = np.minimum(time * items.draft, MOST_ARRIVALS)
             iterates, residuals, sizes = [wanted], list[FloatArray](), list[float]()
-            while corrections < self.max_iterations:
-                swapped = _swap(arrivals, marginals, iterates[-1])
-                found = drafts._best_ranked(*swapped)
+            while corrections < most:
+                ranks, shares = _swap(arrivals, single, marginals, iterates[-1])
+                found, laws = items.selected(ranks, shares)
                 corrections += 1
-                gap = _gap(delta, target, found)
+                gap = _gap(delta, items.target, found)
                 if gap < least:
-                    least, law, steps = gap, found, swapped
+                    least, law, best = gap, found, (ranks, shares, laws)
                 if least <= self.gap:
                     break
                 residuals = [*residuals[-HISTORY:], wanted - found]
@@ -156,26 +179,24 @@ class RandomRanks(Solver):
                     break
                 iterates = [
                     *iterates[-HISTORY:],
-                    _accelerated(iterates, residuals, drafts.draft),
+                    _accelerated(iterates, residuals, items.draft),
                 ]
-        clock.charge("solve")
-        if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
-            return Orderings(gap=self.gap).answer(problem, clock)
-        selected, subset = np.zeros(small.vocab_size), np.zeros(small.vocab_size, dtype=bool)
-        selected[order], subset[order[:length]] = law, True
-        plan = RankPlan(small, selected, order[steps[0]], steps[1])
-        lifted, dual = Support().lift(PrimalDual(plan, subset), inverse)
-        clock.charge("recover")
-        solved = least <= self.gap
-        ended = "stalled" if corrections < self.max_iterations else "stopped"
-        return Answer(
-            lifted,
-            Guarantee.OPTIMAL if least <= PROVABLE else Guarantee.LOSSLESS,
-            dual,
-            Status.SOLVED if solved else Status.ITERATION_LIMIT,
-            "" if solved else f"the swaps {ended} at a gap of {least:.3g}; the plan is lossless",
-            {"corrections": corrections, "ranks": steps[0].size},
-        )
+        ranks, shares, laws = best
+        selected = drafts._race.law(names, items.order, law, laws)
+        gap = _gap(delta, target, selected)
+        return _Swaps(gap, corrections, selected, names, items.order[ranks], shares, subset)
+
+
+class _Swaps(NamedTuple):
+    """Ranks of the tokens and groups; see `RankPlan`."""
+
+    gap: float
+    corrections: int
+    law: FloatArray
+    names: IntArray
+    ranked: IntArray
+    shares: FloatArray
+    subset: Mask
 
 
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
@@ -193,42 +214,29 @@ def _accelerated(
     return found
 
 
-def _truncation_time(draft: FloatArray, n: int) -> float:
-    """Return the time at which about n tokens, but never all, have arrived on average."""
-    count = min(n, np.count_nonzero(draft) - 0.5)
+def _truncation_time(draft: FloatArray, single: Mask, n: int) -> float:
+    """Return the time at which about n tokens, but never all, have arrived on average.
+
+    No token of a group is counted twice.
+    """
+    grouped, draft = float(draft[~single].sum()), draft[single]
+    count = min(n, draft.size - 0.5) if grouped == 0.0 else n
     time = count
     for _ in range(NEWTON_STEPS):
         survival = np.exp(-draft * time)
-        rate = float(draft @ survival)
+        rate = float(draft @ survival) + grouped
         if rate < RARE:
             break
-        step = (count - draft.size + survival.sum()) / rate
+        step = (count - draft.size + survival.sum() - grouped * time) / rate
         time += step
         if step < ROUGHLY * time:
             break
     return float(time)
 
 
-def _isotonic(target: FloatArray, marginals: FloatArray) -> tuple[float, int, FloatArray]:
-    """Return 1 - alpha*, the size of H* and y, for tokens ordered by p/q ascending.
-
-    y/p is the antitonic regression, weighted by p, of v/p for the marginals v of the ordering:
-    where v/p increases, neighbours pool their mass in proportion to p.  Of two pools, the ordering
-    puts all tokens of one above all tokens of the other, and within a pool y/q increases with p/q,
-    so y is a selection.
-    """
-    excess = np.cumsum(marginals - target)
-    length = int(excess.argmax()) + 1 if excess.max(initial=0.0) > 0.0 else 0
-    wanted, pooled = marginals.copy(), target > RARE
-    p, v = target[pooled], marginals[pooled]
-    regression = loaded("scipy.optimize").isotonic_regression
-    wanted[pooled] = p * regression(v / p, weights=p, increasing=False).x
-    return float(excess[length - 1]) if length else 0.0, length, wanted
-
-
 @compiled(error_model="numpy")
 def _swap(
-    arrivals: FloatArray, marginals: FloatArray, wanted: FloatArray
+    arrivals: FloatArray, single: Mask, marginals: FloatArray, wanted: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Swap places until each token would have `wanted`, if its arrivals were a Poisson process.
 
@@ -295,13 +303,17 @@ def _swap(
             above = arrivals[k] - left[k]
         else:
             free[k] = begin[k + 1] - 1
-        tokens[own], shares[own] = k, _share(above, left[k]) / arrives[k]
+        tokens[own] = k
+        shares[own] = _rank_share(above, left[k], single[k], arrivals[k], arrives[k])
     for swap in range(swaps):
         a, b, part = low[swap], high[swap], moved[swap]
         for here, other, on in ((a, b, 1), (b, a, -1)):
             reached[other] += part
             tokens[free[here]] = other
-            shares[free[here]] = _share(arrivals[other] - reached[other], part) / arrives[other]
+            shares[free[here]] = _rank_share(
+                arrivals[other] - reached[other], part, single[other], arrivals[other],
+                arrives[other],
+            )  # fmt: skip
             free[here] += on
     return tokens, shares
 
@@ -312,6 +324,13 @@ def _growth(gain: float, top: float, bottom: float) -> float:
     half = 0.5 * (top - bottom - gain)
     rest = half * half - bottom * gain
     return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
+
+
+@compiled
+def _rank_share(above: float, part: float, single: bool, arrivals: float, arrives: float) -> float:
+    """Return the probability that a token which arrives has its best rank in a part."""
+    # A token of a group arrives at most once, so that all parts are equally good.
+    return _share(above, part) / arrives if single else part / arrivals
 
 
 @compiled

@@ -29,20 +29,25 @@ class RankPlan(SelectionPlan):
         Problem with drafts without replacement.
     selection_distribution : ndarray, shape (V,)
         Distribution y of the selected token.
-    tokens : ndarray, shape (M,)
-        Token of each rank, from the lowest to the best rank.
+    names : ndarray, shape (V,)
+        Group of each token, V + g for group g < G, or the token itself.
+    ranked : ndarray, shape (M,)
+        Token or group of each rank, from the lowest to the best rank.
     shares : ndarray, shape (M,)
-        Probability that the token draws this rank; the shares of a token sum to one.
+        Probability that the token, or each token of the group, draws this rank; the shares of a
+        token sum to one.
 
     Attributes
     ----------
-    offsets : ndarray, shape (V + 1,), int64
-        Token i has the entries ``offsets[i]`` to ``offsets[i + 1]`` of the next two arrays; none
-        if the token is never drafted.
+    names : ndarray, shape (V,)
+    offsets : ndarray, shape (V + G + 1,), int64
+        Name i has the entries ``offsets[i]`` to ``offsets[i + 1]`` of the next two arrays; none if
+        no token with this name is ever drafted.
     ranks : ndarray, shape (M,), int32
-        Ranks of each token, ascending; the largest rank drawn is the best.
+        Ranks of each name, ascending; the largest rank drawn is the best, and drafted tokens that
+        draw the same rank are equally likely to be selected.
     reached : ndarray, shape (M,)
-        Cumulative probability of the token's ranks; the last entry of a token counts as 1.
+        Cumulative probability of the ranks; the last entry of a name counts as 1.
 
     Raises
     ------
@@ -63,7 +68,8 @@ class RankPlan(SelectionPlan):
         self,
         problem: Problem,
         selection_distribution: FloatArray,
-        tokens: IntArray,
+        names: IntArray,
+        ranked: IntArray,
         shares: FloatArray,
     ) -> None:
         super().__init__(problem, selection_distribution)
@@ -72,37 +78,42 @@ class RankPlan(SelectionPlan):
                 f"the drafts of a RankPlan must be without replacement, got {problem.drafts!r}"
             )
         self.drafts = problem.drafts
-        self.offsets, self.ranks, self.reached = _by_token(tokens, shares, problem.vocab_size)
+        self.names = names
+        self.offsets, self.ranks, self.reached = _by_name(
+            ranked, shares, max(int(names.max()) + 1, names.size)
+        )
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Sample as `select_many` does, in steps that an audit can enumerate exactly."""
         drawn = []
-        for token in draft_tokens.tolist():
-            row = slice(self.offsets[token], self.offsets[token + 1])
+        for name in self.names[draft_tokens].tolist():
+            row = slice(self.offsets[name], self.offsets[name + 1])
             place = invert_cdf(self.reached[row], rng.random())
-            drawn.append((int(self.ranks[row][place]), token))
-        return int(max(drawn)[1])
+            drawn.append(int(self.ranks[row][place]))
+        best = draft_tokens[np.array(drawn) == max(drawn)]
+        return int(best[int(rng.random() * best.size)] if best.size > 1 else best[0])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the rank of each drafted token and select the best rank of each tuple."""
-        uniform = rng.random(tokens.shape)
-        return _best_ranked(tokens, uniform, self.offsets, self.ranks, self.reached)
+        uniform, levels = rng.random((2, *tokens.shape))
+        rows = self.offsets, self.ranks, self.reached
+        return _best_ranked(tokens, self.names, uniform, levels, *rows)
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Return the exact distribution of the selected token; see `SelectionPlan`."""
         tokens = np.unique(draft_tokens)
-        rows = _rows(tokens, self.offsets, self.ranks, self.reached)
+        rows = _rows(self.names[tokens], self.offsets, self.ranks, self.reached)
         return tokens, best_of(np.ones(tokens.size, dtype=np.int64), *rows)
 
     def realised_selection_distribution(self) -> FloatArray:
         """Compute the distribution of the selected token from the ranks; an integral over time."""
-        tokens, shares = _steps(self.offsets, self.ranks, self.reached)
-        drafted = self.drafts.support
-        if not (np.all(shares >= 0.0) and np.all(np.diff(self.offsets) > 0, where=drafted)):
+        ranked, shares = _steps(self.offsets, self.ranks, self.reached)
+        with_ranks = (np.diff(self.offsets) > 0)[self.names]
+        if not (np.all(shares >= 0.0) and np.all(with_ranks, where=self.drafts.support)):
             raise InvalidInputError(
                 "the shares of each token that can be drafted must be probabilities that sum to one"
             )
-        return self.drafts._best_ranked(tokens, shares)
+        return self.drafts._best_ranked(self.names, ranked, shares)
 
     @own_float_errors
     def marginals(self) -> Marginals:
@@ -118,7 +129,7 @@ class RankPlan(SelectionPlan):
 
 
 @compiled
-def _by_token(
+def _by_name(
     tokens: IntArray, shares: FloatArray, vocab_size: int
 ) -> tuple[IntArray, npt.NDArray[np.int32], FloatArray]:
     """Return `offsets`, `ranks` and `reached` from the token and the share of each rank."""
@@ -146,7 +157,7 @@ def _by_token(
 def _steps(
     offsets: IntArray, ranks: npt.NDArray[np.int32], reached: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Return token and share of each rank, the lowest first; the inverse of `_by_token`."""
+    """Return token and share of each rank, the lowest first; the inverse of `_by_name`."""
     tokens, shares = np.empty(ranks.size, np.int64), np.empty(ranks.size)
     for token in range(offsets.size - 1):
         before = 0.0
@@ -160,25 +171,28 @@ def _steps(
 @compiled
 def _best_ranked(
     tokens: IntArray,
+    names: IntArray,
     uniform: FloatArray,
+    levels: FloatArray,
     offsets: IntArray,
     ranks: npt.NDArray[np.int32],
     reached: FloatArray,
 ) -> IntArray:
     best = np.empty(tokens.shape[0], np.int64)
     for row in range(tokens.shape[0]):
-        highest = -1
+        highest, level = -1, 0.0
         for j in range(tokens.shape[1]):
-            token = tokens[row, j]
-            begin, end = offsets[token], offsets[token + 1] - 1
+            name = names[tokens[row, j]]
+            begin, end = offsets[name], offsets[name + 1] - 1
             while begin < end:
                 middle = (begin + end) // 2
                 if reached[middle] > uniform[row, j]:
                     end = middle
                 else:
                     begin = middle + 1
-            if ranks[begin] > highest:
-                best[row], highest = token, ranks[begin]
+            above = ranks[begin] == highest and levels[row, j] > level
+            if ranks[begin] > highest or above:
+                best[row], highest, level = tokens[row, j], ranks[begin], levels[row, j]
     return best
 
 

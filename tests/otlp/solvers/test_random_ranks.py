@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 import otlp
 from otlp import captures
 from otlp.certificate import Answer, certify
+from otlp.drafts.without_replacement import NO_GROUPS
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solution import Guarantee, Status
+from otlp.solvers import rank_items
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
-from otlp.solvers.rank_plan import RankPlan, _by_token, _steps
+from otlp.solvers.rank_plan import RankPlan, _by_name, _steps
 from otlp.timing import Stopwatch
 from tests.instances import enumerated, without_replacement_problems
 
@@ -29,7 +31,7 @@ def correlated(size, seed, scale=3.0):
 @given(without_replacement_problems(min_n=2), st.integers(0, 2**32 - 1), st.integers(1, 4))
 @settings(max_examples=40)
 def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
-    drafts = problem.drafts
+    drafts, n = problem.drafts, problem.n
     rng = np.random.default_rng(seed)
     tokens = np.concatenate([rng.permutation(drafts.vocab_size) for _ in range(rounds)])
     shares = rng.dirichlet(np.ones(rounds), size=drafts.vocab_size).T.copy()
@@ -42,7 +44,7 @@ def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
             if token in members:
                 wanted[step] += mass * np.prod(below[members[members != token]])
             below[token] += shares[step]
-    assert drafts._rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-12)
+    assert drafts._race.chances(n, tokens, shares, NO_GROUPS)[0] == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize(("size", "n"), [(17, 16), (20, 18), (33, 32), (50, 48), (66, 64)])
@@ -60,7 +62,7 @@ def test_nearly_all_tokens_are_drafted(size: int, n: int) -> None:
             sums[1:] += other * sums[:-1]
         wanted[step] = sums[-1] / comb(size, n)
         below[token] += shares[step]
-    assert drafts._rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-13)
+    assert drafts._race.chances(n, tokens, shares, NO_GROUPS)[0] == pytest.approx(wanted, abs=1e-13)
     assert drafts.inclusion == pytest.approx(np.full(size, n / size), abs=1e-13)
 
 
@@ -162,7 +164,7 @@ def test_where_all_races_stall_orderings_start_anew(target, draft):
 
 def test_ranks_are_what_they_were_made_from():
     tokens, shares = np.array([2, 0, 2, 1]), np.array([0.25, 1.0, 0.75, 1.0])
-    again = _steps(*_by_token(tokens, shares, 4))
+    again = _steps(*_by_name(tokens, shares, 4))
     assert again[0].tolist() == tokens.tolist() and again[1].tolist() == shares.tolist()
 
 
@@ -174,7 +176,7 @@ def test_ranks_are_what_they_were_made_from():
 def test_the_verifier_refuses_ranks_that_are_no_law(tokens: list[int], shares: list[float]) -> None:
     target, draft = correlated(3, 0)
     problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 2))
-    plan = RankPlan(problem, target, np.array(tokens), np.array(shares))
+    plan = RankPlan(problem, target, np.arange(3), np.array(tokens), np.array(shares))
     with pytest.raises(InvalidInputError, match="probabilities that sum to one"):
         certify(problem, "ranks", Answer(plan), Stopwatch())
 
@@ -200,4 +202,111 @@ def test_other_drafts_and_options_are_refused():
         with pytest.raises(UnsupportedProblemError, match="without replacement"):
             RandomRanks().prepare(otlp.Problem(target, drafts))
     with pytest.raises(UnsupportedProblemError, match="without replacement"):
-        RankPlan(otlp.Problem(target, otlp.IID(draft, 2)), draft, np.arange(8), np.ones(8))
+        RankPlan(
+            otlp.Problem(target, otlp.IID(draft, 2)), draft, np.arange(8), np.arange(8), np.ones(8)
+        )
+
+
+def grouped_rows(size, seed, kind):
+    """Return rows of many unlikely tokens, which random ranks groups."""
+    rng = np.random.default_rng(seed)
+    target = rng.dirichlet(np.ones(size))
+    draft = target * np.exp(rng.standard_normal(size))
+    if kind == "a token with nearly all mass":
+        draft[7] = 1e6 * draft.sum()
+    elif kind == "masses of 1e-300":
+        draft[::3] = 1e-300 * rng.random(draft[::3].size)
+        target[1::5] = 1e-300
+    elif kind == "equal drafts":
+        draft[:] = 1.0
+    elif kind == "two ratios":
+        draft = np.where(rng.random(size) < 0.05, 30.0, 0.1) * target
+    elif kind == "no drafts of half the tokens":
+        draft[::2] = 0.0
+    return target / target.sum(), draft / draft.sum()
+
+
+@pytest.mark.parametrize("n", [2, 4, 7])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "noise",
+        "a token with nearly all mass",
+        "masses of 1e-300",
+        "equal drafts",
+        "two ratios",
+        "no drafts of half the tokens",
+    ],
+)
+def test_many_unlikely_tokens(kind: str, n: int) -> None:
+    target, draft = grouped_rows(60_000, n, kind)
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, n))
+    solution = RandomRanks().solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL
+    assert -1e-12 <= solution.gap <= 1e-6 and solution.marginal_error <= 1e-12
+    assert solution.plan is not None
+    assert solution.plan.marginals().acceptance.sum() == solution.acceptance
+    if kind in ("noise", "two ratios"):
+        assert isinstance(solution.plan, RankPlan)
+        assert solution.plan.names.max() >= problem.vocab_size  # there are groups
+        assert solution.plan.ranks.size < 20_000
+
+
+def test_groups_and_single_tokens_have_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, draft = grouped_rows(40_000, 0, "noise")
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 3))
+    grouped = RandomRanks().solve(problem)
+    monkeypatch.setattr(rank_items, "group_by_ratio", lambda target, *_: np.arange(target.size))
+    single = RandomRanks().solve(problem)
+    assert grouped.plan is not None and single.plan is not None
+    assert grouped.details["ranks"] < 20_000 < 40_000 <= single.details["ranks"]
+    assert grouped.acceptance == pytest.approx(single.acceptance, abs=1e-6)
+    assert grouped.upper_bound == pytest.approx(single.upper_bound, abs=1e-6)
+
+
+def test_samples_of_groups_follow_their_law():
+    target, draft = grouped_rows(40_000, 1, "two ratios")
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 3))
+    plan = RandomRanks().solve(problem).plan
+    assert isinstance(plan, RankPlan)
+    rng, size = np.random.default_rng(0), 40_000
+    tokens = np.array([problem.drafts.sample(rng) for _ in range(20)])
+    for row in tokens[:4]:
+        found, law = plan.selection(row)
+        both = (
+            plan.select_many(np.tile(row, (size, 1)), rng),
+            np.array([plan.select(row, rng) for _ in range(size // 10)]),
+        )
+        for drawn in both:
+            seen = np.array([(drawn == token).mean() for token in found])
+            assert (np.abs(seen - law) <= 5.0 * np.sqrt(law / drawn.size) + 1e-12).all()
+    # The law of one draw of all drafts, in parts of the vocabulary.
+    drafted = problem.drafts.sample(rng, size)
+    drawn = plan.select_many(drafted, rng)
+    for part in range(4):
+        law = plan.realised_selection_distribution()[part::4].sum()
+        assert (drawn % 4 == part).mean() == pytest.approx(law, abs=5.0 * np.sqrt(law / size))
+
+
+def test_groups_of_few_rare_tokens_by_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan with groups of a small problem is lossless and optimal."""
+    monkeypatch.setattr(
+        rank_items,
+        "group_by_ratio",
+        lambda target, draft, groupable: np.where(
+            groupable & (draft > 0.0),
+            target.size + (target > draft).astype(np.int64),
+            np.arange(target.size),
+        ),
+    )
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        rare, ratio = rng.random(8) * 1e-5, np.repeat([0.5, 2.0], 4)
+        target = np.append(rng.dirichlet(np.ones(5)), ratio * rare)
+        draft = np.append(rng.dirichlet(np.ones(5)), rare)
+        problem = otlp.Problem(
+            target / target.sum(), otlp.WithoutReplacement(draft / draft.sum(), 3)
+        )
+        solution = RandomRanks().solve(problem)
+        assert solution.guarantee is Guarantee.OPTIMAL
+        assert enumerated(solution.plan, 1e-12)[0] == pytest.approx(problem.target, abs=1e-13)
