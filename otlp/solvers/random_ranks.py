@@ -26,7 +26,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import PROVABLE, Orderings
-from otlp.solvers.rank_items import RARE, Ordered, attempts
+from otlp.solvers.rank_items import RARE, OrderedItems, attempts
 from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -151,7 +151,7 @@ class RandomRanks(Solver):
         )
 
     def _swaps(
-        self, target: FloatArray, drafts: WithoutReplacement, ordered: Ordered, most: int
+        self, target: FloatArray, drafts: WithoutReplacement, ordered: OrderedItems, most: int
     ) -> _Swaps:
         """Swap places of items, with at most `most` corrections."""
         items, marginals, laws, delta, subset, wanted = ordered

@@ -22,6 +22,10 @@ RARE = 1e-300
 BITS = 7
 """Number of mantissa bits that the ratios of a group share: 128 groups per octave."""
 
+TOLERATED = 4.0
+"""Largest difference of a token that stays in a group that loses acceptance, relative to the
+average difference that is allowed; most tokens differ far less."""
+
 FEWEST_SAVED = 2**14
 """Least number of steps that all groups save; fewer are not worth the sums over the tokens."""
 
@@ -32,7 +36,7 @@ FEWEST = 12
 """Least number of tokens of a group: a step of a group costs as much as one of each."""
 
 
-class Items(NamedTuple):
+class RankItems(NamedTuple):
     """Groups and single tokens that can be drafted, by p/q descending.
 
     Attributes
@@ -62,7 +66,7 @@ class Items(NamedTuple):
     sums: FloatArray
 
     @classmethod
-    def tokens(cls, target: FloatArray, drafts: WithoutReplacement) -> Items:
+    def tokens(cls, target: FloatArray, drafts: WithoutReplacement) -> RankItems:
         """Return the tokens as items; a sort of the tokens."""
         order = by_ratio(target, drafts.draft)[::-1]
         order = order[drafts.draft[order] > 0.0]
@@ -73,7 +77,7 @@ class Items(NamedTuple):
         return cls(names, order, *masses, drafts.n, renamed._race, ranks, NO_GROUPS)
 
     @classmethod
-    def groups(cls, target: FloatArray, drafts: WithoutReplacement, names: IntArray) -> Items:
+    def groups(cls, target: FloatArray, drafts: WithoutReplacement, names: IntArray) -> RankItems:
         """Return the groups and tokens with these names; O(V), and a sort of the items."""
         p, q = _masses(target, drafts.draft, names)
         sums = drafts._race.power_sums(names, p.size - names.size)
@@ -104,16 +108,16 @@ class Items(NamedTuple):
         return sum_by(ranks, shares * chances, self.order.size), laws
 
 
-class Ordered(NamedTuple):
+class OrderedItems(NamedTuple):
     """Items, and their selection in the ordering by p/q.
 
     Attributes
     ----------
-    items : Items
+    items : RankItems
     marginals : ndarray, shape (K,)
         Selection probability of each item.
     laws : ndarray, shape (G, TERMS)
-        See `Items.selected`.
+        See `RankItems.selected`.
     delta : float
         1 - alpha*.
     subset : ndarray of bool, shape (V,)
@@ -122,7 +126,7 @@ class Ordered(NamedTuple):
         The optimal selection y with y/p as even as possible.
     """
 
-    items: Items
+    items: RankItems
     marginals: FloatArray
     laws: FloatArray
     delta: float
@@ -130,7 +134,7 @@ class Ordered(NamedTuple):
     wanted: FloatArray
 
     @classmethod
-    def of(cls, items: Items) -> Ordered:
+    def of(cls, items: RankItems) -> OrderedItems:
         """Compute the selection; one step for each item."""
         ranks = np.arange(items.order.size)
         marginals, laws = items.selected(ranks, np.ones(ranks.size))
@@ -160,7 +164,7 @@ class Ordered(NamedTuple):
         return _opened(target, law, items.names, level, mean, loss)
 
 
-def attempts(target: FloatArray, drafts: WithoutReplacement, loss: float) -> Iterator[Ordered]:
+def attempts(target: FloatArray, drafts: WithoutReplacement, loss: float) -> Iterator[OrderedItems]:
     """Yield the items to swap: groups, if they save time, and then single tokens.
 
     Parameters
@@ -172,13 +176,13 @@ def attempts(target: FloatArray, drafts: WithoutReplacement, loss: float) -> Ite
     """
     names = group_by_ratio(target, drafts.draft, drafts._race.groupable)
     if names.max() >= target.size:
-        ordered = Ordered.of(Items.groups(target, drafts, names))
+        ordered = OrderedItems.of(RankItems.groups(target, drafts, names))
         opened = ordered.opened(target, loss)
         if np.array_equal(names, opened):
             yield ordered
         elif opened.max() >= target.size:
-            yield Ordered.of(Items.groups(target, drafts, opened))
-    yield Ordered.of(Items.tokens(target, drafts))
+            yield OrderedItems.of(RankItems.groups(target, drafts, opened))
+    yield OrderedItems.of(RankItems.tokens(target, drafts))
 
 
 def _isotonic(target: FloatArray, marginals: FloatArray) -> tuple[float, int, FloatArray]:
@@ -255,7 +259,7 @@ def _opened(
     mean: FloatArray,
     loss: float,
 ) -> IntArray:
-    """See `Ordered.opened`; `level` and `mean` are y and p of each group, divided by the law."""
+    """See `OrderedItems.opened`; `level` and `mean` have the shape (G,)."""
     size, lost, whole = law.size, np.zeros(level.size), 0.0
     for i in range(size):
         group = names[i] - size
@@ -270,7 +274,7 @@ def _opened(
     for i in range(size):
         group = names[i] - size
         if group >= 0:
-            differs = abs(target[i] - mean[group] * law[i]) > loss / size
+            differs = abs(target[i] - mean[group] * law[i]) > TOLERATED * loss / size
             if differs and lost[group] > loss / level.size:
                 opened[i] = i
             else:

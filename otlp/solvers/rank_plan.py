@@ -95,9 +95,8 @@ class RankPlan(SelectionPlan):
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the rank of each drafted token and select the best rank of each tuple."""
-        uniform, levels = rng.random((2, *tokens.shape))
         rows = self.offsets, self.ranks, self.reached
-        return _best_ranked(tokens, self.names, uniform, levels, *rows)
+        return _best_ranked(tokens, self.names, rng.random(tokens.shape), *rows)
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Return the exact distribution of the selected token; see `SelectionPlan`."""
@@ -168,12 +167,11 @@ def _steps(
     return tokens, shares
 
 
-@compiled
+@compiled(error_model="numpy")
 def _best_ranked(
     tokens: IntArray,
     names: IntArray,
     uniform: FloatArray,
-    levels: FloatArray,
     offsets: IntArray,
     ranks: npt.NDArray[np.int32],
     reached: FloatArray,
@@ -182,17 +180,20 @@ def _best_ranked(
     for row in range(tokens.shape[0]):
         highest, level = -1, 0.0
         for j in range(tokens.shape[1]):
-            name = names[tokens[row, j]]
-            begin, end = offsets[name], offsets[name + 1] - 1
+            name, drawn = names[tokens[row, j]], uniform[row, j]
+            first = offsets[name]
+            begin, end = first, offsets[name + 1] - 1
             while begin < end:
                 middle = (begin + end) // 2
-                if reached[middle] > uniform[row, j]:
+                if reached[middle] > drawn:
                     end = middle
                 else:
                     begin = middle + 1
-            above = ranks[begin] == highest and levels[row, j] > level
-            if ranks[begin] > highest or above:
-                best[row], highest, level = tokens[row, j], ranks[begin], levels[row, j]
+            # The place of the number in the share of the rank is uniform: it orders equal ranks.
+            before = reached[begin - 1] if begin > first else 0.0
+            above = (drawn - before) / (reached[begin] - before)
+            if ranks[begin] > highest or (ranks[begin] == highest and above > level):
+                best[row], highest, level = tokens[row, j], ranks[begin], above
     return best
 
 
