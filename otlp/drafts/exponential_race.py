@@ -19,7 +19,7 @@ import numpy as np
 
 from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
-from otlp.drafts.token_groups import GROUPED_UP_TO, TERMS, add_laws, group_step, power_sums
+from otlp.drafts.token_groups import GROUPED_UP_TO, add_laws, group_step, power_sums, time_tables
 from otlp.numerics.best_of import gauss_rule
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.lanes import (
@@ -143,18 +143,23 @@ class ExponentialRace:
         chances : ndarray, shape (M,)
             Summed over the tokens of a group; O(n) per step of a token and node.
         laws : ndarray, shape (G, TERMS)
-            Coefficients of the probability that a token of the group is the best, as a polynomial
-            in the token's rate; see `otlp.drafts.token_groups.group_step`.
+            Coefficients of (q / unit)^(k + 1) in the probability that a token of rate q of the
+            group is the best.
         """
         chances, laws = np.zeros(tokens.size), np.zeros(sums.shape)
         levels, weights = gauss_rule((n + 1) // 2)
         blocks = zip(self.times[:, None], self.arrived, self.survival, self.start, strict=True)
         for times, arrived, survival, start in blocks:
             checkpoint()
+            odds, drift = time_tables(self.unit, times[0], n)
+            by_odds, by_drift = np.zeros((2, len(sums), *odds.shape[1:]))
             _add_chances(
                 self.draft, times, self.least_likely, self.place, self.heads, arrived, survival,
-                start, n, tokens, shares, self.unit, sums, levels, weights, chances, laws,
+                start, n, tokens, shares, np.tensordot(sums, odds, 1), np.tensordot(sums, drift, 1),
+                levels, weights, chances, by_odds, by_drift,
             )  # fmt: skip
+            laws += np.tensordot(by_odds, odds, ((1, 2), (1, 2)))
+            laws += np.tensordot(by_drift, drift, ((1, 2), (1, 2)))
         # In the products of a group, terms of opposite sign leave rounding errors.
         return np.maximum(chances, 0.0, out=chances), laws
 
@@ -192,23 +197,24 @@ def _add_chances(
     n: int,
     tokens: IntArray,
     shares: FloatArray,
-    unit: float,
-    sums: FloatArray,
+    group_odds: FloatArray,
+    group_drift: FloatArray,
     levels: FloatArray,
     weights: FloatArray,
     chances: FloatArray,
-    laws: FloatArray,
+    by_odds: FloatArray,
+    by_drift: FloatArray,
 ) -> None:
     """Integrate over the time of the n-th arrival; see `ExponentialRace.chances`.
 
     Row m of `count` is the probability that m tokens of the tail have arrived, all below the level;
     row m of `rate` is the rate of one more arrival.  `head_*` are the same for the heads, `rest_*`
-    for all heads except `current`.  A step divides the factor of its token out of a row,
+    for all heads except `current`.  For groups see `group_step`.  A step divides the factor of its token out of a row,
     `*_without`, and multiplies the new factor in.
     """
     heads = names.size
-    below = np.zeros(draft.size + len(sums))
-    work = np.zeros((5, max(n, TERMS + 1), LANES))
+    below = np.zeros(draft.size + len(group_odds))
+    work = np.zeros((3, n, LANES))
     count, rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     head_count, head_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     rest_count, rest_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
@@ -224,8 +230,8 @@ def _add_chances(
         if token >= draft.size:
             group = token - draft.size
             chances[step] += group_step(
-                n, unit, times, sums[group], reached, share, levels, weights, heads > 0,
-                head_count, head_rate, count, rate, work, laws[group],
+                group_odds[group], group_drift[group], reached, share, levels, weights, heads > 0,
+                head_count, head_rate, count, rate, work, by_drift[group], by_odds[group],
             )  # fmt: skip
             continue
         own = draft[token]

@@ -92,7 +92,7 @@ def power_sums(draft: FloatArray, names: IntArray, unit: float, groups: int) -> 
 def add_laws(
     draft: FloatArray, names: IntArray, unit: float, laws: FloatArray, result: FloatArray
 ) -> None:
-    """Write the probability that each grouped token is the best; see `group_step`."""
+    """Write the probability that each grouped token is the best, a polynomial of its rate."""
     for i in range(draft.size):
         group = names[i] - draft.size
         if group >= 0:
@@ -103,12 +103,31 @@ def add_laws(
             result[i] = max(x * (low + square * square * high), 0.0)
 
 
+def time_tables(unit: float, times: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+    """Return the coefficients of o^(m + 1) and q o^m, odds o, in powers of q / unit.
+
+    Parameters
+    ----------
+    unit : float
+        Upper bound on the rates of grouped tokens.
+    times : ndarray, shape (LANES,)
+    n : int
+        Number of drafts.
+
+    Returns
+    -------
+    odds, drift : ndarray, shape (TERMS, M, LANES)
+        Coefficient of (q / unit)^(k + 1) in entry k; M = min(n, TERMS).
+    """
+    powers, terms = (unit * times) ** np.arange(TERMS + 1)[:, None], min(n, TERMS)
+    odds = SERIES[1:, 1 : terms + 1, None] * powers[1:, None]
+    return odds, unit * SERIES[:TERMS, :terms, None] * powers[:TERMS, None]
+
+
 @compiled(slp=True, fastmath=WITHOUT_NAN)
 def group_step(
-    n: int,
-    unit: float,
-    times: FloatArray,
-    sums: FloatArray,
+    odds: FloatArray,
+    drift: FloatArray,
     reached: float,
     share: float,
     levels: FloatArray,
@@ -119,7 +138,8 @@ def group_step(
     count: FloatArray,
     rate: FloatArray,
     work: FloatArray,
-    law: FloatArray,
+    by_drift: FloatArray,
+    by_odds: FloatArray,
 ) -> float:
     """Move a share of a group below the level; see `otlp.drafts.exponential_race`.
 
@@ -128,18 +148,13 @@ def group_step(
 
         coefficient n - 1 in z of  q C / (1 + z b o)^2 + z o R / (1 + z b o).
 
-    The coefficient is computed as a polynomial in q / unit, and added to `law` with the weight
-    `share`.
+    The factors of q o^m are added to row m of `by_drift`, and those of o^(m + 1) to row m of
+    `by_odds`, with the weight `share`.
 
     Parameters
     ----------
-    n : int
-        Number of drafts.
-    unit : float
-        Upper bound on the rates of grouped tokens.
-    times : ndarray, shape (1, LANES)
-    sums : ndarray, shape (TERMS,)
-        Power sums of the group.
+    odds, drift : ndarray, shape (M, LANES)
+        Sums of o^(m + 1) and of q o^m over the group.
     reached : float
         Share of the group below the level before the step.
     share : float
@@ -149,85 +164,66 @@ def group_step(
         Whether there are heads, with `head_count` and `head_rate`.
     count, rate : ndarray, shape (n, LANES)
         Overwritten.
-    work : ndarray, shape (5, max(n, TERMS + 1), LANES)
+    work : ndarray, shape (3, n, LANES)
         Overwritten.
-    law : ndarray, shape (TERMS,)
+    by_drift, by_odds : ndarray, shape (M, LANES)
 
     Returns
     -------
     float
         Probability that a token of the group is the best, given its rank, summed over the group.
     """
-    odds, drift, growth = work[0], work[1], work[2]
-    next_count, next_rate = work[3], work[4]
-    small = multiply(broadcast(unit), load(times, 0))
-    degree = min(n - 1, TERMS)
-    for m in range(degree):
-        # Sums over the tokens of o^(m + 1) and q o^m, by Horner's rule in the time.
-        sum_odds, sum_drift = broadcast(0.0), broadcast(0.0)
-        for k in range(TERMS - 1, m - 1, -1):
-            sum_odds = multiply_add(small, sum_odds, broadcast(SERIES[k + 1, m + 1] * sums[k]))
-            sum_drift = multiply_add(small, sum_drift, broadcast(SERIES[k, m] * sums[k]))
-        powers = broadcast(1.0)
-        for _ in range(m):
-            powers = multiply(powers, small)
-        store(odds, m, multiply(multiply(powers, small), sum_odds))
-        store(drift, m, multiply(powers, multiply(broadcast(unit), sum_drift)))
-    chance = 0.0
+    growth, next_count, next_rate = work[0], work[1], work[2]
+    n, terms = len(count), len(odds)
+    chance = broadcast(0.0)
     for level in range(levels.size + 1):
         rise = share * levels[level] if level < levels.size else share
         below = reached + rise
         # growth = exp(sum over m of (-1)^(m + 1) (below^m - reached^m) o^m z^m / m)
-        store(growth, 0, broadcast(1.0))
-        for j in range(1, n):
-            grown = broadcast(0.0)
+        for j in range(n):
+            grown, sum_rate = broadcast(1.0 if j == 0 else 0.0), broadcast(0.0)
             sign, gain, power = 1.0, rise, 1.0
-            for m in range(min(j, TERMS)):
+            for m in range(min(j, terms)):
                 term = multiply(load(odds, m), load(growth, j - 1 - m))
                 grown = multiply_add(broadcast(sign * gain / j), term, grown)
-                power *= reached
-                gain = gain * below + power * rise
-                sign = -sign
-            store(growth, j, grown)
-        for j in range(n):
-            sum_count, sum_rate = broadcast(0.0), broadcast(0.0)
-            for m in range(j + 1):
-                grown = load(growth, m)
-                sum_count = multiply_add(grown, load(count, j - m), sum_count)
-                sum_rate = multiply_add(grown, load(rate, j - m), sum_rate)
-            store(next_count, j, sum_count)
-            sign, gain, power = 1.0, rise, 1.0
-            for m in range(min(j + 1, degree)):
-                term = multiply(load(drift, m), load(next_count, j - m))
+                term = multiply(load(drift, m), load(next_count, j - 1 - m))
                 sum_rate = multiply_add(broadcast(sign * gain), term, sum_rate)
                 power *= reached
                 gain = gain * below + power * rise
                 sign = -sign
+            store(growth, j, grown)
+            if j > 0:
+                store(next_rate, j - 1, sum_rate)
+            sum_count = broadcast(0.0)
+            for m in range(j + 1):
+                sum_count = multiply_add(load(growth, m), load(count, j - m), sum_count)
+            store(next_count, j, sum_count)
+        # Row n - 1 of the rates is for n + 1 arrivals, which is not needed.
+        for j in range(n - 1):
+            sum_rate = load(next_rate, j)
+            for m in range(j + 1):
+                sum_rate = multiply_add(load(growth, m), load(rate, j - m), sum_rate)
             store(next_rate, j, sum_rate)
         if level == levels.size:
             break
         if with_heads:
             _with_heads(n, head_count, head_rate, next_count, next_rate)
-        times_power = broadcast(1.0)
-        for k in range(TERMS):
-            first, second = broadcast(0.0), broadcast(0.0)
-            factor = 1.0
-            for m in range(min(k, n - 1) + 1):
-                scale = broadcast((m + 1) * factor * unit * SERIES[k, m])
-                first = multiply_add(scale, load(next_count, n - 1 - m), first)
-                if m < n - 1:
-                    scale = broadcast(factor * SERIES[k + 1, m + 1])
-                    second = multiply_add(scale, load(next_rate, n - 2 - m), second)
-                factor *= -below
-            both = multiply(times_power, multiply_add(small, second, first))
-            found = weights[level] * sum_lanes(both)
-            law[k] += share * found
-            chance += found * sums[k]
-            times_power = multiply(times_power, small)
+        factor = weights[level]
+        for m in range(terms):
+            scale = broadcast((m + 1) * factor)
+            term = multiply(scale, load(next_count, n - 1 - m))
+            chance = multiply_add(term, load(drift, m), chance)
+            store(by_drift, m, multiply_add(broadcast(share), term, load(by_drift, m)))
+            if m < n - 1:
+                term = multiply(broadcast(factor), load(next_rate, n - 2 - m))
+                chance = multiply_add(term, load(odds, m), chance)
+                store(by_odds, m, multiply_add(broadcast(share), term, load(by_odds, m)))
+            factor *= -below
     for j in range(n):
         store(count, j, load(next_count, j))
-        store(rate, j, load(next_rate, j))
-    return chance
+        if j < n - 1:
+            store(rate, j, load(next_rate, j))
+    return sum_lanes(chance)
 
 
 @compiled(inline="always")
