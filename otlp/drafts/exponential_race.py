@@ -209,8 +209,8 @@ def _add_chances(
 
     Row m of `count` is the probability that m tokens of the tail have arrived, all below the level;
     row m of `rate` is the rate of one more arrival.  `head_*` are the same for the heads, `rest_*`
-    for all heads except `current`.  For groups see `group_step`.  A step divides the factor of its token out of a row,
-    `*_without`, and multiplies the new factor in.
+    for all heads except `current`.  A step divides the factor of its token out of a row,
+    `*_without`, and multiplies the new factor in.  For groups see `group_step`.
     """
     heads = names.size
     below = np.zeros(draft.size + len(group_odds))

@@ -73,11 +73,12 @@ class RandomRanks(Solver):
 
     Notes
     -----
-    Unlikely tokens of nearly equal p/q share their ranks (`otlp.solvers.rank_items`): O(V), and O(n)
-    per group, correction and node of the integral over arrival times (`otlp.WithoutReplacement`).
-    If the groups would lose acceptance, because alpha* is nearly 1, or would save little time,
-    a sort and O(nV) per correction and node; O(V) memory for the plan.  One or two corrections suffice, unless
-    alpha* is nearly 1: then y = p, and each correction reduces the gap by a constant factor.  This
+    Unlikely tokens of nearly equal p/q share their ranks (`otlp.solvers.rank_items`): O(V), and
+    O(n) per group, correction and node of the integral over arrival times
+    (`otlp.WithoutReplacement`).  If groups would lose acceptance, because alpha* is nearly 1, or
+    would save little time, a sort and O(nV) per correction and node.  O(V) memory for the plan.
+    One or two corrections suffice, unless alpha* is nearly 1: then y = p, and each correction
+    reduces the gap by a constant factor.  This
     convergence is measured, not proved.  If the iteration stalls, as can happen if nearly all
     tokens are drafted, it restarts with another truncation time, and finally with `Orderings`.
 
