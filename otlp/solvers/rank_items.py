@@ -206,7 +206,7 @@ def _isotonic(target: FloatArray, marginals: FloatArray) -> tuple[float, int, Fl
 def group_by_ratio(target: FloatArray, draft: FloatArray, groupable: Mask) -> IntArray:
     """Return the names of the tokens if the groupable tokens in a bin of p/q are a group; O(V)."""
     names, count = np.arange(draft.size), np.zeros(LAST + 1, np.int64)
-    for i in range(draft.size):
+    for i in range(draft.size if draft.size > FEWEST_SAVED else 0):
         if groupable[i] and draft[i] > 0.0:
             group = bin_of(target[i] / draft[i], BITS, LAST)
             names[i] = draft.size + group
