@@ -1,4 +1,4 @@
-"""Sorting order of many nonnegative numbers, from a sort of their bits as integers.
+"""Sorting order of many numbers, from a sort of their bits as integers.
 
 The low bits of each double are replaced by its index, so that one plain sort, which is vectorised,
 also yields the order.  Numbers that differ only in the low bits are put in order afterwards by
@@ -17,13 +17,11 @@ FEW = 256
 """Number of values up to which NumPy's sort is faster."""
 
 LARGEST = 2**63 - 1
-
-DIGIT = 10
-"""Number of bits that a pass of the radix sort sorts by."""
+"""Largest int64: all bits but the sign."""
 
 
 def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
-    """Return the stable sorting order of nonnegative numbers, infinity included.
+    """Return the stable sorting order of numbers, infinities included.
 
     Parameters
     ----------
@@ -32,28 +30,15 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     Returns
     -------
     ndarray, shape (m,), int64
-        Same as ``np.argsort(values, kind="stable")``, in a fifth of the time for many numbers.
+        Same as ``np.argsort(values, kind="stable")``, and faster for many numbers.
     """
     if values.size <= FEW:
         return np.argsort(values, kind="stable")
-    # The bits of nonnegative floats sort as the floats do, except for minus zero.
+    # Adding zero removes the sign of minus zero.
     keys = (values.astype(np.float64) + 0.0).view(np.int64)
+    keys ^= (keys >> 63) & LARGEST  # The bits of negative floats sort in reverse.
     packed = _pack(keys)
     packed.sort()
-    return packed if _unpack(packed, keys) else _by_halves(keys)
-
-
-def ascending_signed(values: FloatArray) -> IntArray:
-    """Return a sorting order of numbers of either sign, infinities included; O(V).
-
-    The speed of the radix sort does not depend on whether NumPy's sort is vectorised on the
-    machine.  Above `FEW` numbers, the order is stable.
-    """
-    if values.size <= FEW:
-        return np.argsort(values)
-    keys = (values + 0.0).view(np.int64)
-    keys ^= (keys >> 63) & LARGEST  # the bits of negative floats sort in reverse
-    packed = _radix_sort(_pack(keys))
     return packed if _unpack(packed, keys) else _by_halves(keys)
 
 
@@ -73,32 +58,6 @@ def _pack(keys: IntArray) -> IntArray:
     packed = np.empty(keys.size, np.int64)
     for i in range(keys.size):
         packed[i] = (keys[i] & ~mask) | i
-    return packed
-
-
-@compiled
-def _radix_sort(packed: IntArray) -> IntArray:
-    """Sort by all bits above the index, which are sorted already; `packed` is overwritten."""
-    index, digits = low_bits(packed.size), 2**DIGIT
-    shift = 64 - DIGIT
-    while (1 << shift) > index + 1:
-        shift -= DIGIT
-    other, ends = np.empty_like(packed), np.empty(digits + 1, np.int64)
-    while shift < 64:
-        # The leading digit contains the sign.
-        flip = digits // 2 if shift + DIGIT == 64 else 0
-        for digit in range(digits + 1):
-            ends[digit] = 0
-        for i in range(packed.size):
-            ends[(((packed[i] >> shift) & (digits - 1)) ^ flip) + 1] += 1
-        for digit in range(digits):
-            ends[digit + 1] += ends[digit]
-        for i in range(packed.size):
-            digit = ((packed[i] >> shift) & (digits - 1)) ^ flip
-            other[ends[digit]] = packed[i]
-            ends[digit] += 1
-        packed, other = other, packed
-        shift += DIGIT
     return packed
 
 

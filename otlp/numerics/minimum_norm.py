@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.numerics.ascending import ascending_signed
+from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
@@ -147,7 +147,7 @@ def _wolfe(
     while not search.stopped and not (stalled >= STALLED and search.proves_another(subset)):
         before = search.bound
         difference = (point - search.target) * search.scale
-        orders = [side[ascending_signed(difference[side])] for side in sides]
+        orders = [side[ascending(difference[side])] for side in sides]
         vertex = search.visit(np.concatenate(orders))
         if vertex is None:
             break

@@ -237,7 +237,7 @@ def _truncation_time(draft: FloatArray, single: Mask, n: int) -> float:
     return float(time)
 
 
-@compiled(error_model="numpy")
+@compiled
 def _swap(
     arrivals: FloatArray, single: Mask, marginals: FloatArray, wanted: FloatArray
 ) -> tuple[IntArray, FloatArray]:

@@ -202,7 +202,7 @@ def _isotonic(target: FloatArray, marginals: FloatArray) -> tuple[float, int, Fl
     return float(excess[length - 1]) if length else 0.0, length, wanted
 
 
-@compiled(error_model="numpy")
+@compiled
 def group_by_ratio(target: FloatArray, draft: FloatArray, groupable: Mask) -> IntArray:
     """Return the names of the tokens if the groupable tokens in a bin of p/q are a group; O(V)."""
     names, count = np.arange(draft.size), np.zeros(LAST + 1, np.int64)

@@ -167,7 +167,7 @@ def _steps(
     return tokens, shares
 
 
-@compiled(error_model="numpy")
+@compiled
 def _best_ranked(
     tokens: IntArray,
     names: IntArray,

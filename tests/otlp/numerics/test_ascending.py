@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from otlp.numerics.ascending import FEW, ascending_signed
+from otlp.numerics.ascending import FEW, ascending
 
 
 @pytest.mark.parametrize("size", [1, FEW, FEW + 1, 1000, 2**12, 2**12 + 1, 2**17, 150_000])
@@ -21,9 +21,6 @@ def test_numbers_of_either_sign_are_sorted_as_numpy_sorts_them(size):
         np.where(normal < 0.0, -0.0, 0.0),
     ):
         given = values.copy()
-        order = ascending_signed(values)
+        order = ascending(values)
         assert (values == given).all()
-        assert (np.sort(order) == np.arange(size)).all()
-        assert (values[order] == np.sort(values)).all()
-        if size > FEW:
-            assert (order == np.argsort(values, kind="stable")).all()
+        assert (order == np.argsort(values, kind="stable")).all()
