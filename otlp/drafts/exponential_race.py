@@ -44,6 +44,9 @@ FEW_ARRIVALS = 0.5
 FEW_DRAFTS = 16
 """Number of drafts up to which no significant digit is lost, even if nearly all are drafted."""
 
+NOTHING = np.zeros((0, 1, LANES))
+"""Sums over no groups."""
+
 
 @dataclass(frozen=True, eq=False)
 class ExponentialRace:
@@ -151,17 +154,21 @@ class ExponentialRace:
         blocks = zip(self.times[:, None], self.arrived, self.survival, self.start, strict=True)
         for times, arrived, survival, start in blocks:
             checkpoint()
-            odds, drift = time_tables(self.unit, times[0], n)
-            by_odds, by_drift = np.zeros((2, len(sums), *odds.shape[1:]))
+            odds = drift = by_odds = by_drift = NOTHING
+            if len(sums):
+                tables = time_tables(self.unit, times[0], n)
+                odds, drift = (np.tensordot(sums, table, 1) for table in tables)
+                by_odds, by_drift = np.zeros((2, *odds.shape))
             _add_chances(
                 self.draft, times, self.least_likely, self.place, self.heads, arrived, survival,
-                start, n, tokens, shares, np.tensordot(sums, odds, 1), np.tensordot(sums, drift, 1),
-                levels, weights, chances, by_odds, by_drift,
+                start, n, tokens, shares, odds, drift, levels, weights, chances, by_odds, by_drift,
             )  # fmt: skip
-            laws += np.tensordot(by_odds, odds, ((1, 2), (1, 2)))
-            laws += np.tensordot(by_drift, drift, ((1, 2), (1, 2)))
-        # In the products of a group, terms of opposite sign leave rounding errors.
-        return np.maximum(chances, 0.0, out=chances), laws
+            if len(sums):
+                for table, found in zip(tables, (by_odds, by_drift), strict=True):
+                    laws += np.tensordot(found, table, ((1, 2), (1, 2)))
+        if len(sums):  # In the products of a group, terms of opposite sign leave rounding errors.
+            np.maximum(chances, 0.0, out=chances)
+        return chances, laws
 
     def law(
         self, names: IntArray, tokens: IntArray, selected: FloatArray, laws: FloatArray
