@@ -142,6 +142,11 @@ def drafted(model: Model, sampling: Sampling, texts: Sequence[Text]) -> list[Tex
     return found
 
 
+def whole_laws(model: Model, texts: Sequence[Text]) -> list[FloatArray]:
+    """Return logarithms of a model's whole distributions at every `EVERY`-th position."""
+    return [logarithms(one.text.drafts[::EVERY]) for one in drafted(model, Sampling(), texts)]
+
+
 def limited(sampling: Sampling) -> Sampling:
     """Return the sampling of a draft: that of the target, limited to the likeliest tokens."""
     return replace(sampling, top_k=min(sampling.top_k or LIKELIEST, LIKELIEST))
@@ -179,7 +184,7 @@ def as_served(wholes: Sequence[tuple[FloatArray, FloatArray]]) -> dict[str, list
     Parameters
     ----------
     wholes : sequence of (p, q)
-        Logarithms of the distributions of both models along each text, shape (T, V).
+        Logarithms of the distributions of both models at positions of a text, shape (T, V).
     """
     found: dict[str, list[float]] = {}
     for name, cut in CUTS.items():
@@ -341,7 +346,6 @@ def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[
         return
     options, target.sampling = results.content["options"], SAMPLINGS[name]
     texts = written(target, options, lambda words: step(f"{target.name}, {name}: {words}", 0))
-    whole = [one.text.drafts for one in drafted(target, Sampling(), texts[1])]
     for source in missing:
         key = key_of(target.name, source, name)
 
@@ -352,9 +356,8 @@ def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[
         cell: dict[str, Any] = {}
         if name == "served":
             say("as served")
-            logs = [logarithms(one.text.drafts) for one in drafted(draft, Sampling(), texts[1])]
-            pairs = zip(map(logarithms, whole), logs, strict=True)
-            cell["as served"] = as_served([(p[::EVERY], q[::EVERY]) for p, q in pairs])
+            both = [whole_laws(model, texts[1]) for model in (target, draft)]
+            cell["as served"] = as_served(list(zip(*both, strict=True)))
         choosing, measuring = (drafted(draft, limited(SAMPLINGS[name]), part) for part in texts)
         say("one position")
         cell["overlap"] = overlap(measuring)

@@ -38,6 +38,9 @@ from otlp.studies.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY,
 P, Q = np.array([0.1, 0.6, 0.3]), np.array([0.5, 0.3, 0.2])
 """The three tokens of the tutorial."""
 
+PUBLISHED = ("smollm2", "gemma3-270m")
+"""Targets of `bench/draft_quality.py`."""
+
 TOKENS = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
 
 
@@ -345,6 +348,14 @@ def trees() -> None:
         bench.draw(stored(f"results/{name}.json"), FOLDER / f"{name}.svg")
 
 
+def draft_quality() -> None:
+    """Rules, schemes and drafts as served over the overlap, from `bench/results/`."""
+    import draft_quality_figures as bench
+
+    found = [ROOT / "bench" / "results" / f"draft_quality_{name}.json" for name in PUBLISHED]
+    bench.draw(found, FOLDER)
+
+
 def global_resolution() -> None:
     """The seven figures of the reproduction, from `bench/global_resolution/results/`."""
     import acceptance
@@ -404,7 +415,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     made.__name__: made
     for made in (
         *(flow, prefix_bound, score_cells, ratio_cells, polytope, two_slice),
-        *(hour, sweep, decode, cascades, trees, global_resolution, lossy, gallery),
+        *(hour, sweep, decode, cascades, trees, draft_quality, global_resolution, lossy, gallery),
     )
 }
 

@@ -78,9 +78,9 @@ class RandomRanks(Solver):
     (`otlp.WithoutReplacement`).  If groups would lose acceptance, because alpha* is nearly 1, or
     would save little time, a sort and O(nV) per correction and node.  O(V) memory for the plan.
     One or two corrections suffice, unless alpha* is nearly 1: then y = p, and each correction
-    reduces the gap by a constant factor.  This
-    convergence is measured, not proved.  If the iteration stalls, as can happen if nearly all
-    tokens are drafted, it restarts with another truncation time, and finally with `Orderings`.
+    reduces the gap by a constant factor.  This convergence is measured, not proved.  If the
+    iteration stalls, as can happen if nearly all tokens are drafted, the solver restarts with
+    another truncation time, and finally with `Orderings`.
 
     Examples
     --------

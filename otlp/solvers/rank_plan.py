@@ -91,7 +91,7 @@ class RankPlan(SelectionPlan):
             place = invert_cdf(self.reached[row], rng.random())
             drawn.append(int(self.ranks[row][place]))
         best = draft_tokens[np.array(drawn) == max(drawn)]
-        return int(best[int(rng.random() * best.size)] if best.size > 1 else best[0])
+        return int(best[rng.integers(best.size)])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the rank of each drafted token and select the best rank of each tuple."""
