@@ -24,9 +24,11 @@ from otlp.decode import (
 )
 from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.models.occurrences import followers
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, logarithms
+from otlp_lab.design.written_texts import write_text
 from otlp_lab.engines import ENGINES
 from otlp_lab.laws.prefix_laws import prefix_law
+from tests.otlp.decode.markov_chains import chains
 from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 
@@ -225,3 +227,30 @@ def test_the_first_paths_of_a_tree_are_drafted_paths(
         mean += mass * sum(chance * (depth + 1) for depth, chance in enumerate_choices(run))
     law = prefix_law(draft, target, iid_paths(paths, length), ALGORITHMS[rule])
     assert mean == pytest.approx(law.block_efficiency, abs=1e-9)
+
+
+def test_draft_quality_measures_positions_cuts_and_rounds(load: Callable[[str], Any]) -> None:
+    bench = load("draft_quality")
+    draft, target = chains(40, 1)
+    texts = [
+        bench.Text(np.zeros(1, np.int64), write_text(draft, target, np.zeros(1, np.int64), 14, rng))
+        for rng in map(np.random.default_rng, range(3))
+    ]
+    found = bench.one_position(texts)
+    for rule in ("k-seq", "recursive-rejection"):
+        assert (np.array(found["optimum 4"]) >= np.array(found[f"{rule} 4"]) - 1e-6).all()
+    pairs = [(logarithms(one.text.targets), logarithms(one.text.drafts)) for one in texts]
+    served = bench.as_served(pairs)
+    for name, cut in bench.CUTS.items():
+        overlaps = [
+            np.minimum(cut.distributions(p), cut.distributions(q)).sum(axis=1).mean()
+            for p, q in pairs
+        ]
+        assert served[f"{name}: cut optimum 1"] == pytest.approx(overlaps, abs=2e-6)
+    rounds = bench.rounds(draft, "target", texts[:2], texts, 3, lambda words: None)
+    assert list(rounds) == ["8", "16", "32"]
+    for rows in rounds.values():
+        rates = {row["name"]: sum(row["tokens"]) / sum(row["calls"]) for row in rows}
+        assert set(rates) == {"recommended", *bench.SCHEMES, "shared noise, equality"}
+        assert all(1.0 <= rate <= 4.0 for rate in rates.values())
+        assert rates["i.i.d. paths, two-slice"] >= rates["chain, block"] - 1e-9
