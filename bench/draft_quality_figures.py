@@ -118,9 +118,7 @@ def read(paths: Sequence[Path]) -> list[Cell]:
 def pairs(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     """Return the pairs, by mean overlap."""
     found = dict.fromkeys((cell.target, cell.draft) for cell in cells)
-    return sorted(
-        found, key=lambda pair: np.mean([c.overlap for c in cells if pair == (c.target, c.draft)])
-    )
+    return sorted(found, key=lambda pair: _overlap(cells, pair))
 
 
 def one_position(cells: Sequence[Cell]) -> Table:
@@ -232,7 +230,7 @@ def draw_one_position(cells: Sequence[Cell], path: Path) -> None:
 
 
 def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
-    """Draw the map: the leading scheme over pairs and samplings, and its gain over the next."""
+    """Draw the map: the leading scheme over pairs and samplings, and the recommended over it, %."""
     samplings = list(
         dict.fromkeys(cell.sampling for cell in sorted(cells, key=lambda c: c.sampling))
     )
@@ -244,9 +242,11 @@ def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
             for cell in cells:
                 x, y = samplings.index(cell.sampling), every.index((cell.target, cell.draft))
                 best = cell.leader(nodes)
-                over = cell.gain(nodes, best, "recommended").mean
+                over = round(cell.gain(nodes, "recommended", best).mean)
                 panel.add_patch(_square(x, y, SCHEMES[best]))
-                panel.text(x, y, f"{over:+.0f}", ha="center", va="center", fontsize=8)
+                panel.text(
+                    x, y, f"{over:+d}" if over else "0", ha="center", va="center", fontsize=8
+                )
             panel.set(
                 title=f"N = {nodes}",
                 xlim=(-0.5, len(samplings) - 0.5),
@@ -254,12 +254,21 @@ def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
             )
             panel.set_xticks(range(len(samplings)), samplings, rotation=30, ha="right")
             panel.grid(visible=False)
-        labels = [
-            f"{draft.replace('copying:', '')}, {target.split('-')[0]}" for target, draft in every
-        ]
+        labels = [f"{_short(*pair)} ({_overlap(cells, pair):.2f})" for pair in every]
         panels[0].set_yticks(range(len(every)), labels)
         handles = [_square(0, 0, SCHEMES[name]) for name in OWN]
         canvas.legend(handles, LABELS.values(), loc="outside lower center", ncols=6)
+
+
+def _short(target: str, draft: str) -> str:
+    """Return a short name of a pair."""
+    skipped = draft.removeprefix("skip:").split(",")
+    shown = f"{len(skipped)} skipped" if draft.startswith("skip:") else "published"
+    return f"{target.split('-')[0]}, {shown}"
+
+
+def _overlap(cells: Sequence[Cell], pair: tuple[str, str]) -> float:
+    return float(np.mean([c.overlap for c in cells if pair == (c.target, c.draft)]))
 
 
 def _square(x: float, y: float, colour: str) -> Any:

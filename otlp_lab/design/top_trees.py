@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from otlp.decode.choosing import RandomChooser
 from otlp.decode.drafting import TopTree
 from otlp.decode.models.model import Model
-from otlp.decode.tree import DraftTree, TokenTree
+from otlp.decode.tree import ROOT, DraftTree, TokenTree
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.numerics.top_tokens import top_tokens
 from otlp_lab.design.text_renewal import Renewal, WrittenText
@@ -38,7 +38,8 @@ def top_tree_renewal(
 
     Notes
     -----
-    One draft call per level of the trees of a text; the trees of all places grow together.
+    One draft call for the whole text, and one for each level of each tree; a tree grows only while
+    its nodes can matter for the text.
 
     Examples
     --------
@@ -75,10 +76,11 @@ def top_tree_renewals(
         Numbers of nodes n, at most `drafting.nodes`.  The n most likely nodes of a larger tree are
         the tree of n nodes, if the drafting has no `width`.
     """
-    ranks = [
-        text_ranks(*begun(number), drafting, text.starts(length))
-        for number, text in enumerate(texts)
-    ]
+    ranks = []
+    for number, text in enumerate(texts):
+        starts = text.starts(length)
+        floors = _floors(*begun(number), drafting, starts)
+        ranks.append(text_ranks(*begun(number), drafting, floors))
     return [Renewal.of(_profile(row < nodes) for row in ranks) for nodes in budgets]
 
 
@@ -87,7 +89,9 @@ def _profile(accepted: Mask) -> FloatArray:
     return np.pad(accepted.astype(np.float64), ((0, 0), (1, 0)), constant_values=1.0)
 
 
-def text_ranks(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> IntArray:
+def text_ranks(
+    draft: Model, tokens: IntArray, drafting: TopTree, floors: Sequence[float]
+) -> IntArray:
     """Return the ranks of the text's prefixes in the trees drafted at each place.
 
     Parameters
@@ -97,8 +101,8 @@ def text_ranks(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -
     tokens : ndarray of int64, shape (T,)
         Token ids of the text.
     drafting : TopTree
-    starts : int
-        Number of places.
+    floors : sequence of float, shape (starts,)
+        Least probability of a node that matters at each place; see `_floors`.
 
     Returns
     -------
@@ -106,24 +110,26 @@ def text_ranks(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -
         Entry l: rank of the next l + 1 tokens among the drafted prefixes by probability; the most
         likely prefix has rank 0.  `drafting.nodes` if the tree does not contain them.
     """
-    floors = _floors(draft, tokens, drafting, starts)
-    growths = {place: replace(drafting, least=floor).growth() for place, floor in floors.items()}
-    ranks = np.full((starts, drafting.length), drafting.nodes)
-    for place, tree in grow_together(draft, tokens[: starts - 1], growths).items():
-        order = _ranks(tree)
-        node = 0
-        for depth, token in enumerate(tokens[place : place + drafting.length].tolist()):
-            below = tree.draws.get(node, np.empty(0, dtype=np.int64))
-            held = below[tree.tokens[below] == token]
-            if not held.size:
-                break
-            node = int(held[0])
-            ranks[place, depth] = order[node]
+    chooser = RandomChooser(np.random.default_rng(0))  # Not used: nothing is drawn.
+    ranks = np.full((len(floors), drafting.length), drafting.nodes)
+    for place, floor in enumerate(floors):
+        tree: TokenTree = ROOT
+        if floor <= 1.0:
+            tree = grown = replace(drafting, least=floor).draft(draft, chooser)
+            order, node = _ranks(grown), 0
+            for depth, token in enumerate(tokens[place : place + drafting.length].tolist()):
+                below = grown.draws.get(node, np.empty(0, dtype=np.int64))
+                held = below[grown.tokens[below] == token]
+                if not held.size:
+                    break
+                node = int(held[0])
+                ranks[place, depth] = order[node]
+        draft.advance(tree, 0, int(tokens[place]))
     return ranks
 
 
-def _floors(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> dict[int, float]:
-    """Return the least probability of a node that matters, for the places with such nodes.
+def _floors(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> list[float]:
+    """Return the least probability of a node that matters at each place; infinity if none matters.
 
     The draft's distributions along the text contain some nodes of each tree: the text's prefixes
     and their siblings.  A prefix with at least N more probable nodes among these cannot be drafted.
@@ -133,15 +139,15 @@ def _floors(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> d
     trunk = TokenTree(np.append(-1, tokens[every[:-1]]), every - 1)
     along = draft.distributions(trunk, every)
     tops = np.stack([row[top_tokens(row, drafting.nodes)] for row in along])
-    found = {}
+    found = []
     for place in range(starts):
         here = every[place : place + drafting.length]
         probs = np.cumprod(along[here, tokens[here]])
         siblings = np.append(1.0, probs[:-1])[:, None] * tops[here]
         drafted = [p for p in probs if np.count_nonzero(siblings > p) < drafting.nodes]
-        if drafted:
-            # Rounding must not leave the prefix out.
-            found[place] = max(drafting.least, min(drafted) * (1.0 - 1e-9))
+        # Rounding must not leave the prefix out.
+        least = min(drafted, default=np.inf) * (1.0 - 1e-9)
+        found.append(max(drafting.least, float(least)))
     return found
 
 
@@ -154,50 +160,3 @@ def _ranks(tree: DraftTree) -> IntArray:
     ranks = np.full(len(tree), -1)
     ranks[1 + np.argsort(-probs[1:], kind="stable")] = np.arange(len(tree) - 1)
     return ranks
-
-
-def grow_together(
-    model: Model, text: IntArray, growths: Mapping[int, Generator[Any, Any, DraftTree]]
-) -> dict[int, DraftTree]:
-    """Grow trees at places of a text with one model call per level.
-
-    Parameters
-    ----------
-    model : Model
-        Model at the beginning of the text.
-    text : ndarray of int64, shape (T,)
-    growths : mapping from place to generator
-        Growth of the tree after the first `place` tokens of the text, 0 <= place <= T.
-
-    Returns
-    -------
-    dict from place to DraftTree
-    """
-    tokens, parents = [-1, *text.tolist()], list(range(-1, len(text)))
-    numbers = {place: [place] for place in growths}  # of the nodes of each tree
-    trees: dict[int, DraftTree] = {}
-    sent: dict[int, Any] = dict.fromkeys(growths)
-    while sent:
-        wanted: dict[int, list[int]] = {}
-        for place, rows in sent.items():
-            try:
-                tree, nodes = growths[place].send(rows)
-            except StopIteration as done:
-                trees[place] = done.value
-                continue
-            own = numbers[place]
-            for node in range(len(own), len(tree)):
-                own.append(len(tokens))
-                tokens.append(int(tree.tokens[node]))
-                parents.append(own[int(tree.parents[node])])
-            wanted[place] = [own[node] for node in nodes.tolist()]
-        every = [node for nodes in wanted.values() for node in nodes]
-        if every:
-            so_far = TokenTree(np.array(tokens), np.array(parents))
-            found = iter(model.distributions(so_far, np.array(every)))
-            sent = {
-                place: np.stack([next(found) for _ in nodes]) for place, nodes in wanted.items()
-            }
-        else:
-            sent = {}
-    return trees

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -91,30 +90,6 @@ class TopTree(Drafting):
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Grow level by level, then keep the most likely nodes; see `Drafting.draft`."""
-        growth = self.growth()
-        try:
-            wanted = next(growth)
-            while True:
-                wanted = growth.send(model.distributions(*wanted))
-        except StopIteration as done:
-            tree: DraftTree = done.value
-        return tree
-
-    def growth(self) -> Generator[tuple[TokenTree, IntArray], FloatArray, DraftTree]:
-        """Grow a tree without a model: a caller that grows many trees can batch the model calls.
-
-        Yields
-        ------
-        tree : TokenTree
-            Tree so far; contains the tree yielded before, with the same node numbers.
-        nodes : ndarray of int64, shape (m,)
-            Nodes of the next level; the generator must be sent the draft's distributions after
-            these nodes, shape (m, V).
-
-        Returns
-        -------
-        DraftTree
-        """
         tokens, parents, probs = [-1], [-1], [1.0]
         width = self.nodes if self.width is None else min(self.width, self.nodes)
         distributions: dict[int, FloatArray] = {}
@@ -127,7 +102,7 @@ class TopTree(Drafting):
             if not level:
                 break
             so_far = TokenTree(np.array(tokens), np.array(parents))
-            found = yield so_far, np.array(level)
+            found = model.distributions(so_far, np.array(level))
             start = len(tokens)
             for node, q in zip(level, found, strict=True):
                 distributions[node] = q
