@@ -15,8 +15,8 @@ questions:
 - a round of 8, 16 and 32 nodes: tokens per target call by scheme, by text renewal;
 - as served: a draft that is cut like the target, a whole draft, and the likeliest tokens.
 
-Every draft is limited to its 500 likeliest tokens.  Each finished cell is written at once, and the
-same command continues.
+Every draft is limited to its 500 likeliest tokens.  Each finished part of a cell is written at
+once, and the same command continues.
 """
 
 from __future__ import annotations
@@ -93,9 +93,8 @@ SCHEMES = (
     "i.i.d. paths, two-slice",
     "Sequoia, recursive rejection",
     "Sequoia's tree, traversal",
-    "top tree, target-only",
 )
-"""Schemes of `tree_schemes` in the comparison."""
+"""Schemes of `tree_schemes` in the comparison; see `other_schemes`."""
 
 BUDGETS = (8, 16, 32)
 EVERY = 4
@@ -224,37 +223,48 @@ def begun(draft: Model, texts: Sequence[Text], number: int) -> tuple[Model, IntA
 
 
 def gathered(
-    draft: Model, target: str, texts: Sequence[Text], length: int, say: Callable[[str], None]
-) -> Statistics:
-    """Gather the statistics of all schemes on texts."""
+    draft: Model, target: str, texts: Sequence[Text], length: int, grown: bool,
+    say: Callable[[str], None],
+) -> Statistics:  # fmt: skip
+    """Gather statistics on texts; of trees that the draft grows along the text only if `grown`."""
+    along = partial(begun, draft, texts) if grown else None
     return gather_statistics(
         [one.text for one in texts], draft=draft.name, target=target, sampling=draft.sampling,
-        budgets=BUDGETS, length=length, begun=partial(begun, draft, texts), progress=say,
+        budgets=BUDGETS, length=length, begun=along, progress=say,
     )  # fmt: skip
 
 
-def rounds(
-    draft: Model, target: str, choosing: Sequence[Text], measuring: Sequence[Text], length: int,
+def sampled_schemes(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
+    """Return the schemes that sample tokens from the draft, at a budget."""
+    return [one for one in schemes(statistics, nodes, length) if one.name in SCHEMES]
+
+
+def other_schemes(statistics: Statistics, nodes: int) -> list[Scheme]:
+    """Return the choice of `otlp lab design`, and the trees that the draft grows, at a budget.
+
+    Adaptive depth is left out, because it keeps to the budget only on average.
+    """
+    every = [family for family in FAMILIES if family != "adaptive-depth"]
+    return [
+        of(name, design(statistics, nodes, families=families))
+        for name, families in (
+            ("recommended", every),
+            ("top tree, target-only", ["top"]),
+            ("shared noise, equality", ["shared-noise"]),
+        )
+    ]
+
+
+def measured(
+    chosen: dict[int, list[Scheme]], texts: Sequence[Text], known: dict[Any, Renewal], length: int,
     say: Callable[[str], None],
 ) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
-    """Choose the setting of each scheme on some texts and measure it on others, by budget."""
-    statistics = gathered(draft, target, choosing, length, say)
-    whole = [one.text for one in measuring]
-    fewer = [without_undrafted(text) for text in whole]
-    plain = partial(begun, draft, measuring)
-    noisy = along_texts(plain, whole, calibration_of(target, draft.name))
-    known: dict[Any, Renewal] = {}
-    for rule, drafts in (("target-only", plain), ("equality", noisy)):
-        say(f"trees for {rule}")
-        tree = TopTree(max(BUDGETS), length)
-        grown = top_tree_renewals(drafts, fewer, tree, length, BUDGETS)
-        for nodes, renewal in zip(BUDGETS, grown, strict=True):
-            known[TopTree(nodes, min(length, nodes)), rule] = renewal
-    rng = np.random.default_rng(2)
-    found = {}
-    for nodes in BUDGETS:
-        rows: list[dict[str, Any]] = []
-        for scheme in compared(statistics, nodes, length):
+    """Measure the schemes of each budget; `known` contains the renewals of grown trees."""
+    fewer = [without_undrafted(one.text) for one in texts]
+    rng, found = np.random.default_rng(2), {}
+    for nodes, compared in chosen.items():
+        rows = []
+        for scheme in compared:
             same = scheme.drafting, scheme.rule
             if same not in known:
                 say(f"{nodes} nodes: {scheme.name}")
@@ -264,17 +274,20 @@ def rounds(
     return found
 
 
-def compared(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
-    """Return the schemes at a budget; the recommended scheme is the choice of `otlp lab design`.
-
-    Adaptive depth is left out, because it keeps to the budget only on average.
-    """
-    every = [family for family in FAMILIES if family != "adaptive-depth"]
-    return [
-        of("recommended", design(statistics, nodes, families=every)),
-        *(one for one in schemes(statistics, nodes, length) if one.name in SCHEMES),
-        of("shared noise, equality", design(statistics, nodes, families=["shared-noise"])),
-    ]
+def grown_trees(
+    draft: Model, target: str, texts: Sequence[Text], length: int, say: Callable[[str], None]
+) -> dict[Any, Renewal]:
+    """Measure the trees that the draft grows along the text, by drafting and rule."""
+    whole, plain = [one.text for one in texts], partial(begun, draft, texts)
+    noisy = along_texts(plain, whole, calibration_of(target, draft.name))
+    found: dict[Any, Renewal] = {}
+    for rule, drafts in (("target-only", plain), ("equality", noisy)):
+        say(f"trees for {rule}")
+        tree = TopTree(max(BUDGETS), length)
+        renewals = top_tree_renewals(drafts, whole, tree, length, BUDGETS)
+        for nodes, renewal in zip(BUDGETS, renewals, strict=True):
+            found[TopTree(nodes, min(length, nodes)), rule] = renewal
+    return found
 
 
 def rounded(renewal: Renewal) -> dict[str, list[float]]:
@@ -306,9 +319,9 @@ class Results:
             if self.content["options"] != options:
                 raise click.UsageError(f"{path} has other options: {self.content['options']}")
 
-    def has(self, key: str) -> bool:
-        """Return whether the file has a cell."""
-        return key in self.content["cells"]
+    def cell(self, key: str) -> dict[str, Any]:
+        """Return the finished parts of a cell."""
+        return dict(self.content["cells"].get(key, {}))
 
     def keep(self, key: str, cell: dict[str, Any]) -> None:
         """Store a cell, and write all cells."""
@@ -341,28 +354,37 @@ def written(
 
 def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[..., None]) -> None:
     """Compute the cells of a target at one sampling."""
-    missing = [d for d in DRAFTS[target.name] if not results.has(key_of(target.name, d, name))]
+    cells = {draft: results.cell(key_of(target.name, draft, name)) for draft in DRAFTS[target.name]}
+    missing = [draft for draft, cell in cells.items() if "grown trees" not in cell]
     if not missing:
         return
     options, target.sampling = results.content["options"], SAMPLINGS[name]
+    length = options["length"]
     texts = written(target, options, lambda words: step(f"{target.name}, {name}: {words}", 0))
     for source in missing:
-        key = key_of(target.name, source, name)
+        key, cell = key_of(target.name, source, name), cells[source]
 
         def say(words: str, key: str = key) -> None:
             step(f"{key}: {words}", 0)
 
         draft = load_draft(source, target, device="cpu", dtype=PRECISION)
-        cell: dict[str, Any] = {}
-        if name == "served":
+        if name == "served" and "as served" not in cell:
             say("as served")
             both = [whole_laws(model, texts[1]) for model in (target, draft)]
             cell["as served"] = as_served(list(zip(*both, strict=True)))
         choosing, measuring = (drafted(draft, limited(SAMPLINGS[name]), part) for part in texts)
-        say("one position")
-        cell["overlap"] = overlap(measuring)
-        cell["one position"] = one_position(measuring)
-        cell["rounds"] = rounds(draft, target.name, choosing, measuring, options["length"], say)
+        if "rounds" not in cell:
+            say("one position")
+            cell["overlap"] = overlap(measuring)
+            cell["one position"] = one_position(measuring)
+            statistics = gathered(draft, target.name, choosing, length, False, say)
+            chosen = {nodes: sampled_schemes(statistics, nodes, length) for nodes in BUDGETS}
+            cell["rounds"] = measured(chosen, measuring, {}, length, say)
+            results.keep(key, cell)
+        statistics = gathered(draft, target.name, choosing, length, True, say)
+        others = {nodes: other_schemes(statistics, nodes) for nodes in BUDGETS}
+        known = grown_trees(draft, target.name, measuring, length, say)
+        cell["grown trees"] = measured(others, measuring, known, length, say)
         results.keep(key, cell)
         step(key)
 

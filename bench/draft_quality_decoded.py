@@ -21,12 +21,13 @@ from draft_quality import (
     PRECISION,
     SAMPLINGS,
     Results,
-    compared,
     drafted,
     gathered,
     key_of,
     limited,
+    other_schemes,
     prompts,
+    sampled_schemes,
     written,
 )
 from tree_schemes import Scheme
@@ -89,10 +90,11 @@ def check(
     texts = written(target, {**options, "measuring": 0}, say)[0]
     draft = load_draft(source, target, device="cpu", dtype=PRECISION)
     choosing = drafted(draft, limited(target.sampling), texts)
-    statistics = gathered(draft, target.name, choosing, length, say)
+    statistics = gathered(draft, target.name, choosing, length, True, say)
     after = prompts(target, options["choosing"], options["checking"])[options["choosing"] :]
     rows = []
-    for scheme in compared(statistics, NODES, length):
+    compared = sampled_schemes(statistics, NODES, length), other_schemes(statistics, NODES)
+    for scheme in (one for part in compared for one in part):
         if scheme.name in DECODED:
             say(f"decoding: {scheme.name}")
             rows.append(played(draft, target, scheme, after, options["tokens"] - length))
@@ -114,7 +116,7 @@ def main(choosing: int, checking: int, tokens: int, length: int, json_path: Path
     with progress("cells", len(CELLS)) as step:
         for name, source, sampling in CELLS:
             key = key_of(name, source, sampling)
-            if not results.has(key):
+            if not results.cell(key):
                 target = load_model(name, device="cpu", dtype=PRECISION)
                 say = partial(_say, step, key)
                 results.keep(key, {"rows": check(target, source, sampling, options, say)})

@@ -54,7 +54,9 @@ LABELS = {
 """Short names of the schemes."""
 
 OWN = tuple(LABELS)
-"""Schemes that compete with the recommendation."""
+"""Schemes in the ranking: all but the recommended scheme, which is one of these or a mixed tree."""
+
+SAMPLINGS = ("T = 0.3", "T = 0.6", "T = 1", "served")
 
 KINDS = {"cut": "cut like the target", "whole": "whole"}
 
@@ -81,9 +83,15 @@ class Cell:
         """Return the acceptance for a draft as served, shape (texts,)."""
         return np.array(self.content["as served"][f"{cut}: {kind} {rule} {n}"])
 
+    def rows(self, nodes: str) -> dict[str, dict[str, Any]]:
+        """Return the measured schemes by name."""
+        parts = ("rounds", "grown trees")
+        every = [row for part in parts for row in self.content.get(part, {}).get(nodes, [])]
+        return {row["name"]: row for row in every}
+
     def sums(self, nodes: str, scheme: str) -> tuple[FloatArray, FloatArray]:
         """Return tokens and calls of a scheme, each of shape (texts,)."""
-        (row,) = (row for row in self.content["rounds"][nodes] if row["name"] == scheme)
+        row = self.rows(nodes)[scheme]
         return np.array(row["tokens"]), np.array(row["calls"])
 
     def efficiency(self, nodes: str, scheme: str) -> float:
@@ -95,9 +103,10 @@ class Cell:
         found = rate_ratio(*self.sums(nodes, one), *self.sums(nodes, other))
         return Estimate(*(100.0 * (end - 1.0) for end in (found.mean, found.low, found.high)))
 
-    def leader(self, nodes: str) -> str:
-        """Return the scheme of `OWN` with the most tokens per target call."""
-        return max(OWN, key=lambda scheme: self.efficiency(nodes, scheme))
+    def ranking(self, nodes: str) -> list[str]:
+        """Return the measured schemes of `OWN`, the best first."""
+        held = [scheme for scheme in OWN if scheme in self.rows(nodes)]
+        return sorted(held, key=lambda scheme: -self.efficiency(nodes, scheme))
 
 
 def mean(values: FloatArray) -> Estimate:
@@ -160,13 +169,16 @@ def rounds(cells: Sequence[Cell]) -> Table:
         "overlap",
         "N",
         *("recommended", *LABELS.values()),
-        "recommended over the best other, %",
+        "first over second, %",
     )
     for cell in cells:
         for nodes in cell.content["rounds"]:
-            best = cell.leader(nodes)
-            values = (f"{cell.efficiency(nodes, name):.2f}" for name in ("recommended", *OWN))
-            over = f"{LABELS[best]}: {cell.gain(nodes, 'recommended', best).show(1)}"
+            first, second = cell.ranking(nodes)[:2]
+            values = (
+                f"{cell.efficiency(nodes, name):.2f}" if name in cell.rows(nodes) else "-"
+                for name in ("recommended", *OWN)
+            )
+            over = f"{LABELS[first]}: {cell.gain(nodes, first, second).show(1)}"
             made.add_row(
                 cell.target, cell.draft, cell.sampling, f"{cell.overlap:.2f}", nodes, *values, over
             )
@@ -230,10 +242,8 @@ def draw_one_position(cells: Sequence[Cell], path: Path) -> None:
 
 
 def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
-    """Draw the map: the leading scheme over pairs and samplings, and the recommended over it, %."""
-    samplings = list(
-        dict.fromkeys(cell.sampling for cell in sorted(cells, key=lambda c: c.sampling))
-    )
+    """Draw the leading scheme over pairs and samplings, and its gain over the second in percent."""
+    samplings = [name for name in SAMPLINGS if any(name == cell.sampling for cell in cells)]
     every = pairs(cells)
     budgets = list(cells[0].content["rounds"])
     with figure(path, 7.6, 1.4 + 0.33 * len(every)) as canvas:
@@ -241,12 +251,10 @@ def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
         for panel, nodes in zip(panels, budgets, strict=True):
             for cell in cells:
                 x, y = samplings.index(cell.sampling), every.index((cell.target, cell.draft))
-                best = cell.leader(nodes)
-                over = round(cell.gain(nodes, "recommended", best).mean)
-                panel.add_patch(_square(x, y, SCHEMES[best]))
-                panel.text(
-                    x, y, f"{over:+d}" if over else "0", ha="center", va="center", fontsize=8
-                )
+                first, second = cell.ranking(nodes)[:2]
+                over = cell.gain(nodes, first, second).mean
+                panel.add_patch(_square(x, y, SCHEMES[first]))
+                panel.text(x, y, f"{over:.0f}", ha="center", va="center", fontsize=8)
             panel.set(
                 title=f"N = {nodes}",
                 xlim=(-0.5, len(samplings) - 0.5),
@@ -256,8 +264,11 @@ def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
             panel.grid(visible=False)
         labels = [f"{_short(*pair)} ({_overlap(cells, pair):.2f})" for pair in every]
         panels[0].set_yticks(range(len(every)), labels)
-        handles = [_square(0, 0, SCHEMES[name]) for name in OWN]
-        canvas.legend(handles, LABELS.values(), loc="outside lower center", ncols=6)
+        shown = [name for name in OWN if name in cells[0].rows(budgets[0])]
+        handles = [_square(0, 0, SCHEMES[name]) for name in shown]
+        canvas.legend(
+            handles, [LABELS[name] for name in shown], loc="outside lower center", ncols=6
+        )
 
 
 def _short(target: str, draft: str) -> str:

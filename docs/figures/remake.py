@@ -38,9 +38,6 @@ from otlp.studies.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY,
 P, Q = np.array([0.1, 0.6, 0.3]), np.array([0.5, 0.3, 0.2])
 """The three tokens of the tutorial."""
 
-PUBLISHED = ("smollm2", "gemma3-270m")
-"""Targets of `bench/draft_quality.py`."""
-
 TOKENS = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
 
 
@@ -352,8 +349,8 @@ def draft_quality() -> None:
     """Rules, schemes and drafts as served over the overlap, from `bench/results/`."""
     import draft_quality_figures as bench
 
-    found = [ROOT / "bench" / "results" / f"draft_quality_{name}.json" for name in PUBLISHED]
-    bench.draw(found, FOLDER)
+    results = ROOT / "bench" / "results"
+    bench.draw([results / "draft_quality_smollm2.json"], FOLDER)
 
 
 def global_resolution() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
-from otlp.drafts.token_groups import GROUPED_UP_TO, add_laws, group_step, power_sums, time_tables
+from otlp.drafts.token_groups import GROUPED_UP_TO, group_step, power_sums, time_tables, write_laws
 from otlp.numerics.best_of import gauss_rule
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.lanes import (
@@ -187,7 +187,7 @@ class ExponentialRace:
             See `chances`.
         """
         result = sum_by(tokens, selected, self.draft.size)[: self.draft.size]
-        add_laws(self.draft, names, self.unit, laws, result)
+        write_laws(self.draft, names, self.unit, laws, result)
         return result
 
 

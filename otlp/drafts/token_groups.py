@@ -89,7 +89,7 @@ def power_sums(draft: FloatArray, names: IntArray, unit: float, groups: int) -> 
 
 
 @compiled
-def add_laws(
+def write_laws(
     draft: FloatArray, names: IntArray, unit: float, laws: FloatArray, result: FloatArray
 ) -> None:
     """Write the probability that each grouped token is the best, a polynomial of its rate."""

@@ -21,7 +21,7 @@ LARGEST = 2**63 - 1
 
 
 def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
-    """Return the stable sorting order of numbers, infinities included.
+    """Return the stable sorting order of numbers, infinities included, without NaN.
 
     Parameters
     ----------

@@ -205,7 +205,7 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
 
     Notes
     -----
-    Division by zero returns inf or NaN, as in NumPy, and does not raise.
+    Floating-point division by zero returns inf or NaN, as in NumPy, and does not raise.
 
     Examples
     --------

@@ -73,10 +73,11 @@ class RandomRanks(Solver):
 
     Notes
     -----
-    Unlikely tokens of nearly equal p/q share their ranks (`otlp.solvers.rank_items`): O(V), and
-    O(n) per group, correction and node of the integral over arrival times
-    (`otlp.WithoutReplacement`).  If groups would lose acceptance, because alpha* is nearly 1, or
-    would save little time, a sort and O(nV) per correction and node.  O(V) memory for the plan.
+    Unlikely tokens of nearly equal p/q share their ranks (`otlp.solvers.rank_items`).  The cost is
+    O(V), and O(n) per group, correction and node of the integral over arrival times
+    (`otlp.WithoutReplacement`).  Where groups would lose acceptance, because alpha* is nearly 1, or
+    would save little time, the cost is a sort, and O(nV) per correction and node.  The plan needs
+    O(V) memory.
     One or two corrections suffice, unless alpha* is nearly 1: then y = p, and each correction
     reduces the gap by a constant factor.  This convergence is measured, not proved.  If the
     iteration stalls, as can happen if nearly all tokens are drafted, the solver restarts with
@@ -220,7 +221,7 @@ def _accelerated(
 def _truncation_time(draft: FloatArray, single: Mask, n: int) -> float:
     """Return the time at which about n tokens, but never all, have arrived on average.
 
-    No token of a group is counted twice.
+    A token of a group is too unlikely to arrive twice: arrivals of groups are linear in time.
     """
     grouped, draft = float(draft[~single].sum()), draft[single]
     count = min(n, draft.size - 0.5) if grouped == 0.0 else n
@@ -241,26 +242,29 @@ def _truncation_time(draft: FloatArray, single: Mask, n: int) -> float:
 def _swap(
     arrivals: FloatArray, single: Mask, marginals: FloatArray, wanted: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Swap places until each token would have `wanted`, if its arrivals were a Poisson process.
+    """Swap places until each item would have `wanted`, if its arrivals were a Poisson process.
 
-    A token has the best rank of its arrivals.  The width of a place is the mean number of arrivals
-    of its token; the value of a place falls by exp(-x) over the width x.  If two tokens swap equal
-    widths, the tokens between them are not affected.  Tokens that need more exchange the bottom of
-    their places for the top of the places of later tokens that need less, both in order.
+    An item is a token or a group of tokens (`otlp.solvers.rank_items`).  An item has the best rank
+    of its arrivals.  The width of a place is the mean number of arrivals of its item; the value of
+    a place falls by exp(-x) over the width x.  If two items swap equal widths, the items between
+    them are not affected.  Items that need more exchange the bottom of their places for the top of
+    the places of later items that need less, both in order.
 
     Parameters
     ----------
-    arrivals : ndarray, shape (V,)
-        Mean number of arrivals of each token; the token of the lowest rank first.
-    marginals : ndarray, shape (V,)
-        Selection probability of each token without swaps.
-    wanted : ndarray, shape (V,)
-        Selection probability of each token with swaps.
+    arrivals : ndarray, shape (K,)
+        Mean number of arrivals of each item; the item of the lowest rank first.
+    single : ndarray of bool, shape (K,)
+        Whether each item is a token.
+    marginals : ndarray, shape (K,)
+        Selection probability of each item without swaps.
+    wanted : ndarray, shape (K,)
+        Selection probability of each item with swaps.
 
     Returns
     -------
-    tokens, shares : ndarray, shape (K,)
-        Token of each rank, the lowest rank first, and its probability; K <= 5 V.
+    items, shares : ndarray, shape (M,)
+        Item of each rank, the lowest rank first, and its probability; M <= 5 K.
     """
     size = arrivals.size
     deficit, left, bottom = np.empty(size), np.empty(size), np.empty(size)
@@ -332,7 +336,7 @@ def _growth(gain: float, top: float, bottom: float) -> float:
 @compiled
 def _rank_share(above: float, part: float, single: bool, arrivals: float, arrives: float) -> float:
     """Return the probability that a token which arrives has its best rank in a part."""
-    # A token of a group arrives at most once, so that all parts are equally good.
+    # Each token of a group practically never arrives twice, so its rank is uniform over the parts.
     return _share(above, part) / arrives if single else part / arrivals
 
 

@@ -23,8 +23,8 @@ BITS = 7
 """Number of mantissa bits that the ratios of a group share: 128 groups per octave."""
 
 TOLERATED = 4.0
-"""Largest difference of a token that stays in a group that loses acceptance, relative to the
-average difference that is allowed; most tokens differ far less."""
+"""If a group loses acceptance, its tokens leave if their loss is more than this multiple of the
+average loss per token that is allowed."""
 
 FEWEST_SAVED = 2**14
 """Least number of steps that all groups save; fewer are not worth the sums over the tokens."""
@@ -37,7 +37,7 @@ FEWEST = 12
 
 
 class RankItems(NamedTuple):
-    """Groups and single tokens that can be drafted, by p/q descending.
+    """Groups and single tokens that can be drafted, by p/q ascending.
 
     Attributes
     ----------
@@ -217,7 +217,9 @@ def group_by_ratio(target: FloatArray, draft: FloatArray, groupable: Mask) -> In
 
 @compiled
 def _keep_large(names: IntArray, count: IntArray) -> None:
-    """Dissolve groups of few tokens, and all groups unless they save many steps, and half of them.
+    """Dissolve groups of few tokens; dissolve all groups unless together they save enough steps.
+
+    Enough steps are `FEWEST_SAVED`, and half of one step for each token.
 
     The groups that are left are renumbered; `count` is overwritten.
     """

@@ -30,7 +30,8 @@ class RankPlan(SelectionPlan):
     selection_distribution : ndarray, shape (V,)
         Distribution y of the selected token.
     names : ndarray, shape (V,)
-        Group of each token, V + g for group g < G, or the token itself.
+        Group of each token, V + g for group g < G, or the token itself.  The tokens of groups must
+        be unlikely; see `otlp.drafts.token_groups`.
     ranked : ndarray, shape (M,)
         Token or group of each rank, from the lowest to the best rank.
     shares : ndarray, shape (M,)
@@ -111,6 +112,11 @@ class RankPlan(SelectionPlan):
         if not (np.all(shares >= 0.0) and np.all(with_ranks, where=self.drafts.support)):
             raise InvalidInputError(
                 "the shares of each token that can be drafted must be probabilities that sum to one"
+            )
+        grouped = self.names >= self.names.size
+        if not np.all(self.drafts._race.groupable, where=grouped):
+            raise InvalidInputError(
+                "the tokens of a group must be unlikely: otlp.drafts.token_groups states the limit"
             )
         return self.drafts._best_ranked(self.names, ranked, shares)
 

@@ -12,8 +12,13 @@ from otlp.decode.drafting import TopTree
 from otlp.decode.models.model import Model
 from otlp.decode.tree import ROOT, DraftTree, TokenTree
 from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.errors import InvalidInputError
 from otlp.numerics.top_tokens import top_tokens
 from otlp_lab.design.text_renewal import Renewal, WrittenText
+
+SLACK = 0.8
+"""Factor between two computations of the same probability: models in low precision give different
+numbers for the same prefix if other nodes are in the same call."""
 
 
 def top_tree_renewal(
@@ -75,11 +80,20 @@ def top_tree_renewals(
     budgets : sequence of int
         Numbers of nodes n, at most `drafting.nodes`.  The n most likely nodes of a larger tree are
         the tree of n nodes, if the drafting has no `width`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the drafting has a `width` and a budget is not its number of nodes.
     """
+    if drafting.width is not None and set(budgets) != {drafting.nodes}:
+        raise InvalidInputError(
+            f"budgets must be [{drafting.nodes}] for a drafting with a width, got {list(budgets)}"
+        )
     ranks = []
     for number, text in enumerate(texts):
-        starts = text.starts(length)
-        floors = _floors(*begun(number), drafting, starts)
+        floors = _floors(*begun(number), drafting, text.starts(length))
+        # Begin again: within a round, a model may keep the rows of the nodes of an earlier tree.
         ranks.append(text_ranks(*begun(number), drafting, floors))
     return [Renewal.of(_profile(row < nodes) for row in ranks) for nodes in budgets]
 
@@ -89,9 +103,7 @@ def _profile(accepted: Mask) -> FloatArray:
     return np.pad(accepted.astype(np.float64), ((0, 0), (1, 0)), constant_values=1.0)
 
 
-def text_ranks(
-    draft: Model, tokens: IntArray, drafting: TopTree, floors: Sequence[float]
-) -> IntArray:
+def text_ranks(draft: Model, tokens: IntArray, drafting: TopTree, floors: FloatArray) -> IntArray:
     """Return the ranks of the text's prefixes in the trees drafted at each place.
 
     Parameters
@@ -101,7 +113,7 @@ def text_ranks(
     tokens : ndarray of int64, shape (T,)
         Token ids of the text.
     drafting : TopTree
-    floors : sequence of float, shape (starts,)
+    floors : ndarray, shape (starts,)
         Least probability of a node that matters at each place; see `_floors`.
 
     Returns
@@ -112,9 +124,9 @@ def text_ranks(
     """
     chooser = RandomChooser(np.random.default_rng(0))  # Not used: nothing is drawn.
     ranks = np.full((len(floors), drafting.length), drafting.nodes)
-    for place, floor in enumerate(floors):
+    for place, floor in enumerate(floors.tolist()):
         tree: TokenTree = ROOT
-        if floor <= 1.0:
+        if np.isfinite(floor):
             tree = grown = replace(drafting, least=floor).draft(draft, chooser)
             order, node = _ranks(grown), 0
             for depth, token in enumerate(tokens[place : place + drafting.length].tolist()):
@@ -128,26 +140,28 @@ def text_ranks(
     return ranks
 
 
-def _floors(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> list[float]:
+def _floors(draft: Model, tokens: IntArray, drafting: TopTree, starts: int) -> FloatArray:
     """Return the least probability of a node that matters at each place; infinity if none matters.
 
     The draft's distributions along the text contain some nodes of each tree: the text's prefixes
     and their siblings.  A prefix with at least N more probable nodes among these cannot be drafted.
-    For the other prefixes only the nodes that are at least as probable matter.
+    For the other prefixes only the nodes that are at least as probable matter.  With `width` not
+    all siblings are candidates, and every node matters.
     """
+    if drafting.width is not None:
+        return np.full(starts, drafting.least)
     every = np.arange(starts + drafting.length - 1)
     trunk = TokenTree(np.append(-1, tokens[every[:-1]]), every - 1)
     along = draft.distributions(trunk, every)
     tops = np.stack([row[top_tokens(row, drafting.nodes)] for row in along])
-    found = []
+    found = np.full(starts, np.inf)
     for place in range(starts):
         here = every[place : place + drafting.length]
         probs = np.cumprod(along[here, tokens[here]])
-        siblings = np.append(1.0, probs[:-1])[:, None] * tops[here]
+        siblings = SLACK * np.append(1.0, probs[:-1])[:, None] * tops[here]
         drafted = [p for p in probs if np.count_nonzero(siblings > p) < drafting.nodes]
-        # Rounding must not leave the prefix out.
-        least = min(drafted, default=np.inf) * (1.0 - 1e-9)
-        found.append(max(drafting.least, float(least)))
+        if drafted:
+            found[place] = max(drafting.least, SLACK * float(min(drafted)))
     return found
 
 

@@ -12,6 +12,7 @@ from tree_schemes import gain, top_down_profile
 from otlp.decode import (
     ALGORITHMS,
     ShapedDrafting,
+    TextModel,
     TopTree,
     prefix_tree,
     random_pair,
@@ -90,23 +91,39 @@ def test_acceptance_by_try_is_that_of_siblings() -> None:
     assert abs(found.sum(axis=1).mean() - law.lengths[1]) <= 5 * error + 1e-9
 
 
+class Rounded(TextModel):
+    """A model whose probabilities have another rounding error in every call."""
+
+    def __init__(self, exact: Any, error: float) -> None:
+        super().__init__(exact.vocab_size, "rounded")
+        self.exact, self.error, self.rng = exact, error, np.random.default_rng(0)
+
+    def distribution(self, text: Any) -> FloatArray:
+        row = self.exact.distribution(tuple(text))
+        row = row * np.exp(self.error * self.rng.standard_normal(row.size))
+        found: FloatArray = row / row.sum()
+        return found
+
+
+@pytest.mark.parametrize("width", [None, 1, 2])
 @pytest.mark.parametrize("seed", range(8))
-def test_deterministic_trees_accept_what_they_hold(seed):
-    draft, target = random_pair(4, 12, np.random.default_rng(seed))
-    text = write_text_of(draft, target, 8)
-    most, budgets = 3, (1, 2, 4, 9, 30)
+def test_deterministic_trees_accept_what_they_hold(seed, width):
+    exact, target = random_pair(4, 12, np.random.default_rng(seed))
+    text = write_text_of(exact, target, 8)
+    draft, most = Rounded(exact, 1e-7), 3
+    budgets = (1, 2, 4, 9, 30) if width is None else (9,)
 
     def begun(number: int) -> tuple[Any, Any]:
         draft.start(np.empty(0, dtype=np.int64))
         return draft, text.tokens
 
-    renewals = top_tree_renewals(begun, [text], TopTree(30, most), most, budgets)
+    renewals = top_tree_renewals(begun, [text], TopTree(budgets[-1], most, width), most, budgets)
     for nodes, renewal in zip(budgets, renewals, strict=True):
-        drafting = TopTree(nodes, most)
+        drafting = TopTree(nodes, most, width)
         place = count = 0
         while place < len(text) - most:
-            draft.start(text.tokens[:place])
-            tree = drafting.draft(draft, None)  # no draws are needed
+            exact.start(text.tokens[:place])
+            tree = drafting.draft(exact, None)  # no draws are needed
             held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
             longest = range(most + 1)
             place += 1 + max(n for n in longest if tuple(text.tokens[place : place + n]) in held)
