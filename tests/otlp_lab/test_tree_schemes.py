@@ -106,10 +106,10 @@ class Rounded(TextModel):
 
 
 @pytest.mark.parametrize("width", [None, 1, 2])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_deterministic_trees_accept_what_they_hold(seed, width):
-    exact, target = random_pair(4, 12, np.random.default_rng(seed))
-    text = write_text_of(exact, target, 8)
+    exact, target = random_pair(4, 8, np.random.default_rng(seed))
+    text = write_text_of(exact, target, 7)
     draft, most = Rounded(exact, 1e-7), 3
     budgets = (1, 2, 4, 9, 30) if width is None else (9,)
 
