@@ -7,9 +7,8 @@ The targets are SmolLM2-135M-Instruct and Gemma 3 270M.  Their drafts are publis
 without some of its layers (`bench/skipped_layers.py`), so the overlap sum min(p, q) ranges from .4
 to .9.  The target continues HumanEval's problems, and SmolLM2 chats in turn: problems 50 to 69 and
 the first half of the chats choose the setting of each scheme, problems 70 to 99 and the other half
-measure.
-All schemes and drafts use the same texts.  Each cell, a pair at one sampling, answers three
-questions:
+measure.  All schemes and drafts use the same texts.  Each cell, a pair at one sampling, answers
+three questions:
 
 - one position: the acceptance of n drafts by rule;
 - a round of 8, 16 and 32 nodes: tokens per target call by scheme, by text renewal;
@@ -31,13 +30,13 @@ from typing import Any
 import click
 import numpy as np
 from tree_schemes import Scheme, of, schemes, value
+from trees import problems_and_chats
 
 from otlp.cli.options import OutputFile
 from otlp.cli.output import progress, write_json
-from otlp.cli.prompt_files import read_prompts
-from otlp.cli.prompts import encode_prompts
 from otlp.decode import Model, Sampling, TopTree
 from otlp.decode.models.calibration import calibration_of
+from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.models.gguf import GEMMA3, SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_draft, load_model
@@ -100,9 +99,6 @@ BUDGETS = (8, 16, 32)
 EVERY = 4
 """Distance of the positions at which rules are compared."""
 
-CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"
-CHATS = Path(__file__).parent / "data" / "chats.jsonl"
-
 
 @dataclass(frozen=True)
 class Text:
@@ -110,25 +106,6 @@ class Text:
 
     prompt: IntArray
     text: WrittenText
-
-
-def prompts(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
-    """Return problems of HumanEval, and chats in turn if the model has a chat template.
-
-    The prompts for choosing come first.
-    """
-    chats = read_prompts(str(CHATS), None)
-    half = len(chats) // 2
-    found: list[IntArray] = []
-    parts = (choosing, CHOOSING, chats[:half]), (measuring, MEASURING, chats[half:])
-    for count, numbers, talks in parts:
-        turns = read_prompts(numbers, None)
-        if model.tokenizer.chat_template:
-            turns = [one for pair in zip(turns, talks, strict=False) for one in pair]
-        if count > len(turns):
-            raise click.UsageError(f"at most {len(turns)} prompts are available, got {count}")
-        found += encode_prompts(model, turns[:count])
-    return found
 
 
 def drafted(model: Model, sampling: Sampling, texts: Sequence[Text]) -> list[Text]:
@@ -343,7 +320,8 @@ def written(
     """
     blank = load_draft("lookup", target)
     found: tuple[list[Text], list[Text]] = [], []
-    for number, prompt in enumerate(prompts(target, options["choosing"], options["measuring"])):
+    wanted = problems_and_chats(target, options["choosing"], options["measuring"])
+    for number, prompt in enumerate(wanted):
         say(f"text {number}")
         rng = np.random.default_rng([1, number])
         text = write_text(blank, target, prompt, options["tokens"], rng)
@@ -368,6 +346,9 @@ def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[
             step(f"{key}: {words}", 0)
 
         draft = load_draft(source, target, device="cpu", dtype=PRECISION)
+        weights = [fingerprint(target), fingerprint(draft)]
+        if cell.setdefault("weights", weights) != weights:
+            raise click.UsageError(f"{key}: the file contains results of other weights")
         if name == "served" and "as served" not in cell:
             say("as served")
             both = [whole_laws(model, texts[1]) for model in (target, draft)]
@@ -402,7 +383,14 @@ def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[
 def main(
     source: str, choosing: int, measuring: int, tokens: int, length: int, json_path: Path | None
 ) -> None:
-    options = {"choosing": choosing, "measuring": measuring, "tokens": tokens, "length": length}
+    options = {
+        "choosing": choosing,
+        "measuring": measuring,
+        "tokens": tokens,
+        "length": length,
+        "likeliest": LIKELIEST,
+        "precision": PRECISION,
+    }
     results = Results(json_path, options)
     with progress("cells", len(SAMPLINGS) * len(DRAFTS[source])) as step:
         target = load_model(source, device="cpu", dtype=PRECISION)

@@ -26,11 +26,11 @@ from draft_quality import (
     key_of,
     limited,
     other_schemes,
-    prompts,
     sampled_schemes,
     written,
 )
 from tree_schemes import Scheme
+from trees import problems_and_chats
 
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, table
@@ -91,7 +91,9 @@ def check(
     draft = load_draft(source, target, device="cpu", dtype=PRECISION)
     choosing = drafted(draft, limited(target.sampling), texts)
     statistics = gathered(draft, target.name, choosing, length, True, say)
-    after = prompts(target, options["choosing"], options["checking"])[options["choosing"] :]
+    after = problems_and_chats(target, options["choosing"], options["checking"])[
+        options["choosing"] :
+    ]
     rows = []
     compared = sampled_schemes(statistics, NODES, length), other_schemes(statistics, NODES)
     for scheme in (one for part in compared for one in part):

@@ -58,7 +58,10 @@ OWN = tuple(LABELS)
 
 SAMPLINGS = ("T = 0.3", "T = 0.6", "T = 1", "served")
 
-KINDS = {"cut": "cut like the target", "whole": "whole"}
+KINDS = ("cut", "whole")
+"""Kinds of draft as served."""
+
+HEADING = ("target", "draft", "sampling", "overlap")
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class Cell:
     def overlap(self) -> float:
         """Mean sum min(p, q)."""
         return float(np.mean(self.content["overlap"]))
+
+    @property
+    def heading(self) -> tuple[str, str, str, str]:
+        """First columns of the tables; see `HEADING`."""
+        return self.target, self.draft, self.sampling, f"{self.overlap:.2f}"
 
     def accepted(self, rule: str, n: int) -> FloatArray:
         """Return the acceptance of a rule at one position, shape (texts,)."""
@@ -132,10 +140,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[str, str]]:
 
 def one_position(cells: Sequence[Cell]) -> Table:
     made = table(
-        "target",
-        "draft",
-        "sampling",
-        "overlap",
+        *HEADING,
         "n",
         *(r[2] for r in RULES.values()),
         "over recursive rejection, %",
@@ -149,24 +154,13 @@ def one_position(cells: Sequence[Cell]) -> Table:
                 other = cell.accepted(rule, n)
                 gains.append(mean(100.0 * (best - other) / other.mean()).show(1))
             values = (f"{cell.accepted(rule, n).mean():.3f}" for rule in RULES)
-            made.add_row(
-                cell.target,
-                cell.draft,
-                cell.sampling,
-                f"{cell.overlap:.2f}",
-                str(n),
-                *values,
-                *gains,
-            )
+            made.add_row(*cell.heading, str(n), *values, *gains)
     return made
 
 
 def rounds(cells: Sequence[Cell]) -> Table:
     made = table(
-        "target",
-        "draft",
-        "sampling",
-        "overlap",
+        *HEADING,
         "N",
         *("recommended", *LABELS.values()),
         "first over second, %",
@@ -179,17 +173,14 @@ def rounds(cells: Sequence[Cell]) -> Table:
                 for name in ("recommended", *OWN)
             )
             over = f"{LABELS[first]}: {cell.gain(nodes, first, second).show(1)}"
-            made.add_row(
-                cell.target, cell.draft, cell.sampling, f"{cell.overlap:.2f}", nodes, *values, over
-            )
+            made.add_row(*cell.heading, nodes, *values, over)
     return made
 
 
 def served(cells: Sequence[Cell]) -> Table:
     made = table(
+        *HEADING,
         "cut",
-        "target",
-        "draft",
         "n",
         "optimum, cut draft",
         "whole draft",
@@ -209,9 +200,8 @@ def served(cells: Sequence[Cell]) -> Table:
                     for a, b in ((cut_draft, whole), (likely, cut_draft))
                 )
                 made.add_row(
+                    *cell.heading,
                     cut,
-                    cell.target,
-                    cell.draft,
                     str(n),
                     *(f"{x.mean():.3f}" for x in (cut_draft, whole, likely)),
                     *gains,

@@ -61,7 +61,10 @@ def held_out_passages(model: HuggingFaceModel, choosing: int, measuring: int) ->
 
 
 def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
-    """Return problems of HumanEval and chats in turn; first the prompts for choosing."""
+    """Return problems of HumanEval, and chats in turn if the model has a chat template.
+
+    The prompts for choosing come first.
+    """
     chats = read_prompts(str(CHATS), None)
     half = len(chats) // 2
     found: list[IntArray] = []
@@ -69,11 +72,12 @@ def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -
         (choosing, CHOOSING, chats[:half]),
         (measuring, MEASURING, chats[half:]),
     ):
-        both = zip(read_prompts(numbers, None), talks, strict=False)
-        turns = encode_prompts(model, [one for pair in both for one in pair])
+        turns = read_prompts(numbers, None)
+        if model.tokenizer.chat_template:
+            turns = [one for pair in zip(turns, talks, strict=False) for one in pair]
         if count > len(turns):
             raise click.UsageError(f"at most {len(turns)} prompts are available, got {count}")
-        found += turns[:count]
+        found += encode_prompts(model, turns[:count])
     return found
 
 

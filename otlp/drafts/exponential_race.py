@@ -122,7 +122,7 @@ class ExponentialRace:
 
     def power_sums(self, names: IntArray, groups: int) -> FloatArray:
         """Return the power sums of groups, V + g for each token of group g; shape (G, TERMS)."""
-        return power_sums(self.draft, names, self.unit, max(groups, 0))
+        return power_sums(self.draft, names, self.unit, groups)
 
     def chances(
         self, n: int, tokens: IntArray, shares: FloatArray, sums: FloatArray
@@ -197,7 +197,7 @@ def _add_chances(
     times: FloatArray,
     least_likely: float,
     place: IntArray,
-    names: IntArray,
+    heads: IntArray,
     arrived: FloatArray,
     survival: FloatArray,
     start: FloatArray,
@@ -219,7 +219,6 @@ def _add_chances(
     for all heads except `current`.  A step divides the factor of its token out of a row,
     `*_without`, and multiplies the new factor in.  For groups see `group_step`.
     """
-    heads = names.size
     below = np.zeros(draft.size + len(group_odds))
     work = np.zeros((3, n, LANES))
     count, rate = np.zeros((n, LANES)), np.zeros((n, LANES))
@@ -227,7 +226,7 @@ def _add_chances(
     rest_count, rest_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     count[0] = start
     head_count[0] = 1.0
-    for h in range(heads):
+    for h in range(heads.size):
         store(head_count, 0, multiply(load(head_count, 0), load(survival, h)))
     current = -1
     for step in range(tokens.size):
@@ -237,8 +236,9 @@ def _add_chances(
         if token >= draft.size:
             group = token - draft.size
             chances[step] += group_step(
-                group_odds[group], group_drift[group], reached, share, levels, weights, heads > 0,
-                head_count, head_rate, count, rate, work, by_drift[group], by_odds[group],
+                group_odds[group], group_drift[group], reached, share, levels, weights,
+                heads.size > 0, head_count, head_rate, count, rate, work, by_drift[group],
+                by_odds[group],
             )  # fmt: skip
             continue
         own = draft[token]
@@ -255,9 +255,9 @@ def _add_chances(
             odds = multiply_add(mean, odds, broadcast(0.5))
             odds = multiply_add(mean, odds, broadcast(1.0))
             odds = multiply(mean, odds)
-        if 0 <= at < heads:
+        if 0 <= at < heads.size:
             if token != current:
-                _others(draft, arrived, survival, below, names, token, rest_count, rest_rate)
+                _others(draft, arrived, survival, below, heads, token, rest_count, rest_rate)
                 current = token
             survives = load(survival, at)
             each = multiply(each, survives)
@@ -281,7 +281,7 @@ def _add_chances(
             rate_without = multiply_add(taken_rate, count_without, rate_m)
             store(rate, 0, multiply_add(added_rate, count_without, rate_m))
             for m in range(1, n):
-                if heads > 0:
+                if heads.size > 0:
                     rest = multiply(rate_without, load(head_count, n - 1 - m))
                     rest = multiply_add(count_without, load(head_rate, n - 1 - m), rest)
                     chance = multiply_add(odds, rest, chance)
@@ -315,7 +315,7 @@ def _others(
     arrived: FloatArray,
     survival: FloatArray,
     below: FloatArray,
-    names: IntArray,
+    heads: IntArray,
     token: int,
     count: FloatArray,
     rate: FloatArray,
@@ -323,11 +323,11 @@ def _others(
     """Compute count and rate of all heads except one token; see `_add_chances`."""
     count[:], rate[:] = 0.0, 0.0
     count[0] = 1.0
-    for h in range(names.size):
-        name = names[h]
-        if name != token:
+    for h in range(heads.size):
+        head = heads[h]
+        if head != token:
             _multiply_factor(
-                count, rate, load(survival, h), load(arrived, h), draft[name], below[name],
+                count, rate, load(survival, h), load(arrived, h), draft[head], below[head],
                 count, rate,
             )  # fmt: skip
 

@@ -243,4 +243,5 @@ def _with_heads(
             sum_rate = multiply_add(tail, load(head_rate, m), sum_rate)
             sum_rate = multiply_add(load(rate, j - m), load(head_count, m), sum_rate)
         store(count, j, sum_count)
-        store(rate, j, sum_rate)
+        if j < n - 1:  # Row n - 1 of the rates is for n + 1 arrivals, which is not needed.
+            store(rate, j, sum_rate)

@@ -145,7 +145,8 @@ class WithoutReplacement(OneDraft):
             O(V), and O(n) for each rank of a token and node of the integral; a rank of a group
             costs as much as O(n) ranks.
         """
-        sums = self._race.power_sums(names, int(names.max()) + 1 - self.vocab_size)
+        groups = max(int(names.max()) + 1 - self.vocab_size, 0)
+        sums = self._race.power_sums(names, groups)
         chances, laws = self._race.chances(self.n, ranked, shares, sums)
         return self._race.law(names, ranked, shares * chances, laws)
 
@@ -202,6 +203,8 @@ class WithoutReplacement(OneDraft):
         Likely tokens are those that cannot be in a group; see `otlp.drafts.token_groups`.
         """
         inside = checks.check_mask(subset, self.vocab_size)
+        if np.count_nonzero(inside & self.support) < self.n:
+            return 0.0
         return super().mass_within(inside) if self.n <= 2 else self._best_in(inside, above=False)
 
     @checks.own_float_errors

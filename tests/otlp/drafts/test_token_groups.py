@@ -133,3 +133,12 @@ def test_heads_and_nodes_of_all_tested_races() -> None:
     assert all(isinstance(race, ExponentialRace) for race in races)
     assert [race.heads.size for race in races] == [0, 1]
     assert len(races[0].times) == 1 < len(races[1].times)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_too_few_tokens_hold_no_drafts(n):
+    drafts = otlp.WithoutReplacement(
+        np.append(np.random.default_rng(0).dirichlet(np.ones(50)), 0.0), n
+    )
+    assert drafts.mass_within(np.append(np.arange(n - 1), 50)) == 0.0
+    assert drafts.mass_within(np.arange(n)) > 0.0
