@@ -312,7 +312,8 @@ def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
     probabilities = _vector(probabilities)
     if mass == 1.0:
         return probabilities
-    order = np.argsort(-probabilities, kind="stable")
+    support = np.flatnonzero(probabilities)
+    order = support[np.argsort(-probabilities[support], kind="stable")]
     count = int(np.searchsorted(np.cumsum(probabilities[order]), mass)) + 1
     return _keep(probabilities, order[:count])
 
