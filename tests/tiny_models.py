@@ -30,15 +30,20 @@ AT_ONCE: dict[str, dict[str, Any]] = {
     "biogpt": {"intermediate_size": 48},
     "cohere": LLAMA,
     "ctrl": {"dff": 48},
+    "exaone4": {**LLAMA, "sliding_window": 6},
     "gemma": LLAMA,
+    "gemma2": {**LLAMA, "sliding_window": 6},
+    "gemma3_text": {**LLAMA, "sliding_window": 6},
     "glm": LLAMA,
     "gpt2": {},
     "gpt_bigcode": {},
     "gpt_neox": {"intermediate_size": 48},
+    "gpt_oss": {**EXPERTS, "sliding_window": 6},
     "gptj": {"rotary_dim": 8},
     "granite": LLAMA,
     "granitemoe": EXPERTS,
     "llama": LLAMA,
+    "mistral": {**LLAMA, "sliding_window": 6},
     "mixtral": EXPERTS,
     "olmo2": LLAMA,
     "olmoe": EXPERTS,
@@ -57,26 +62,21 @@ AT_ONCE: dict[str, dict[str, Any]] = {
 AS_PATHS: dict[str, dict[str, Any]] = {
     "bart": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 2},
     "bloom": {},
-    "exaone4": {**LLAMA, "sliding_window": 6},
-    "gemma2": {**LLAMA, "sliding_window": 6},
-    "gemma3_text": {**LLAMA, "sliding_window": 6},
     "gpt_neo": {
         "attention_types": [[["global", "local"], 1]],
         "num_layers": 2,
         "num_heads": 2,
         "window_size": 6,
     },
-    "gpt_oss": {**EXPERTS, "sliding_window": 6},
     "llama4_text": {
         **EXPERTS,
         "attention_chunk_size": 6,
         "intermediate_size_mlp": 48,
         "num_experts_per_tok": 1,
     },
-    "mistral": {**LLAMA, "sliding_window": 6},
     "mpt": {"d_model": 32, "n_heads": 2, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 128},
 }
-"""Architectures that evaluate a batch of paths: a window, or positions not set by a mask."""
+"""Architectures that evaluate a batch of paths: chunks, or positions not set by a mask."""
 REFUSED: dict[str, dict[str, Any]] = {
     "falcon_mamba": {},
     "mamba": {},

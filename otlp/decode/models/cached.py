@@ -3,7 +3,8 @@
 The cache holds the context, followed by the nodes of the round's token tree in the order they were
 scored.  A call processes only tokens that are not in the cache.  If the model accepts a
 four-dimensional attention mask, one call scores all nodes, and each node attends to the context and
-its own ancestors.  Otherwise the tree is unrolled into a batch of paths, also in one call.
+its own ancestors, within the window where a layer has one.  Otherwise the tree is unrolled into a
+batch of paths, also in one call.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def cache_argument(model: Any) -> str:
 class CachedModel(Model):
     """Causal language model of transformers with a cache for the current text.
 
-    The attributes `tree_attention` and `slides` are not checked here; `otlp.decode.models.fitting`
-    determines them.
+    The attributes `tree_attention`, `slides` and `window` are not checked here;
+    `otlp.decode.models.fitting` determines them.
 
     Parameters
     ----------
@@ -56,6 +57,9 @@ class CachedModel(Model):
         Whether the model scores a tree with an attention mask.
     slides : bool
         Whether the model's own cache would drop entries outside a sliding window.
+    window : int or None
+        Number of positions that a layer with a sliding window attends to; None if there is no such
+        layer.
     """
 
     _context: list[int]
@@ -70,6 +74,7 @@ class CachedModel(Model):
         self.calls = 0
         self.tree_attention = False
         self.slides = False
+        self.window: int | None = None
         self._cut_size = 0
         self.reset()
 
@@ -214,11 +219,13 @@ class CachedModel(Model):
         mask[rest:, self._cached : self._cached + rest] = True
         for row, node in enumerate(new, start=rest):
             mask[row, [slots[member] for member in tree.ancestry(node)[1:]]] = True
-        node_positions = len(self._context) - 1 + tree.depths[new]
+        positions = np.arange(filled + size)  # of the context; nodes follow
+        nodes = list(slots)
+        positions[[slots[node] for node in nodes]] = len(self._context) - 1 + tree.depths[nodes]
         logits = self._forward(
             [pending + tree.tokens[new].tolist()],
-            [*range(self._cached, self._cached + rest), *node_positions.tolist()],
-            mask[None, None],
+            positions[filled:].tolist(),
+            self._masks(mask, positions),
             slice(max(rest - 1, 0), None),
         )[0]
         first = [0] if rest else []
@@ -256,14 +263,14 @@ class CachedModel(Model):
             self._rows.update(zip([0, *path], rows, strict=False))
 
     def _forward(
-        self, ids: list[list[int]], positions: list[int], mask: Mask | None, wanted: slice
+        self, ids: list[list[int]], positions: list[int], masks: Any, wanted: slice
     ) -> npt.NDArray[np.float32]:
         """Call the model once; return logits of shape (batch, wanted positions, V)."""
         import torch
 
         options = {self._cache_name: self._cache}
-        if mask is not None:
-            options["attention_mask"] = self._additive(mask)
+        if masks is not None:
+            options["attention_mask"] = masks
         with torch.inference_mode():
             logits = self.model(
                 input_ids=self.tensor(ids),
@@ -281,11 +288,29 @@ class CachedModel(Model):
 
         return torch.tensor(values, dtype=torch.long, device=self.model.device)
 
+    def _masks(self, mask: Mask, positions: IntArray) -> Any:
+        """Return the mask as `attention_mask` of the model: one for all layers, or by layer type.
+
+        Parameters
+        ----------
+        mask : ndarray of bool, shape (m, S)
+            Whether each token of the call attends to each entry of the cache.
+        positions : ndarray of int64, shape (S,)
+            Positions of the entries; the last m are the tokens of the call.
+        """
+        if self.window is None:
+            return self._additive(mask)
+        near = positions > positions[-len(mask) :, None] - self.window
+        sliding = self._additive(mask & near)
+        if not getattr(self.model.config.get_text_config(), "layer_types", None):
+            return sliding
+        return {"full_attention": self._additive(mask), "sliding_attention": sliding}
+
     def _additive(self, mask: Mask) -> Any:
         import torch
 
         dtype = self.model.dtype
-        additive = torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype)
+        additive = torch.full((1, 1, *mask.shape), torch.finfo(dtype).min, dtype=dtype)
         return additive.masked_fill_(torch.from_numpy(mask), 0.0).to(self.model.device)
 
     def _compact(self, slots: list[int]) -> None:

@@ -25,6 +25,9 @@ LEAVES = (1, 4)
 ACCEPTED = 3
 """Node of `BRANCHES` that the probe accepts after its first round."""
 
+PROBED_WINDOW = 3
+"""Sliding window during the probe, so that its short texts are longer than the window."""
+
 _CHECKED: WeakKeyDictionary[Any, tuple[object, bool]] = WeakKeyDictionary()
 
 
@@ -59,8 +62,9 @@ def choose_tree_attention(model: CachedModel) -> bool:
     Notes
     -----
     Windows and chunks of attention count entries of the cache, and a tree occupies one entry per
-    node; a short probe cannot detect this.  Models with local attention therefore always use the
-    batch of paths.  A model is checked again only if something besides its weights has changed.
+    node.  A model whose layers have one sliding window gets a mask that counts positions, and the
+    probe shortens the window.  A model with other local attention always uses the batch of paths.
+    A model is checked again only if something besides its weights has changed.
     """
     signature = _call_signature(model.model)
     known = _CHECKED.get(model.model)
@@ -82,6 +86,17 @@ def _call_signature(model: Any) -> object:
 
 def _check_attention(model: CachedModel) -> bool:
     """Return whether the model scores trees with a mask; see `choose_tree_attention`."""
+    config, window = model.model.config.get_text_config(), model.window
+    if window is None:
+        return _probe(model)
+    config.sliding_window = model.window = PROBED_WINDOW
+    try:
+        return _probe(model)
+    finally:
+        config.sliding_window = model.window = window
+
+
+def _probe(model: CachedModel) -> bool:
     try:
         plain = _plain_logits(model)
     except Exception as error:  # A model may run any code and raise any exception.
@@ -100,8 +115,8 @@ def _check_attention(model: CachedModel) -> bool:
     size = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0))
     tolerance = size * torch.finfo(model.model.dtype).eps ** 0.5
     reason: object = None
-    local = _is_local(model.model.config.get_text_config())
-    for model.tree_attention in (False,) if local else (True, False):
+    only_paths = model.window is None and _is_local(model.model.config.get_text_config())
+    for model.tree_attention in (False,) if only_paths else (True, False):
         try:
             found = _round_logits(model)
         except SizeLimitError:
@@ -119,19 +134,35 @@ def _check_attention(model: CachedModel) -> bool:
     raise _mismatch(model, reason)
 
 
+def sliding_window(model: CachedModel) -> int | None:
+    """Return the sliding window of a model's layers; None without one, or with other limits too."""
+    config = model.model.config.get_text_config()
+    if "local" in str(getattr(config, "attention_types", "")) or set(_local_sizes(config)) != {
+        "sliding_window"
+    }:
+        return None
+    return int(config.sliding_window)
+
+
 def _is_local(config: Any) -> bool:
     """Return whether a configuration has local attention (a window or chunks)."""
     local = "local" in str(getattr(config, "attention_types", ""))
-    sized = any(
-        any(word in name for word in ("window", "chunk"))
+    sliding = any("sliding" in str(kind) for kind in getattr(config, "layer_types", None) or ())
+    return local or sliding or bool(_local_sizes(config))
+
+
+def _local_sizes(config: Any) -> list[str]:
+    """Return the names of the window and chunk sizes of a configuration."""
+    return [
+        name
+        for name, value in vars(config).items()
+        if any(word in name for word in ("window", "chunk"))
         and name != "max_window_layers"
+        and not name.endswith("_pattern")
         and isinstance(value, int)
         and value > 0
         and not isinstance(value, bool)
-        for name, value in vars(config).items()
-    )
-    sliding = any("sliding" in str(kind) for kind in getattr(config, "layer_types", None) or ())
-    return local or sized or sliding
+    ]
 
 
 def _mismatch(model: CachedModel, reason: object) -> UnsupportedProblemError:
