@@ -69,6 +69,22 @@ def test_a_tree_call_gives_the_logits_of_the_plain_forward(trained, tree_attenti
         np.testing.assert_allclose(found, expected(model, CONTEXT, tree), atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["gemma2", "mistral"])
+def test_a_window_counts_positions_and_not_entries_of_the_cache(kind):
+    """The window has 6 positions; the second tree follows a path of the first one."""
+    model = HuggingFaceModel(tiny(kind))
+    assert model.tree_attention and model.window == 6
+    rng, context = np.random.default_rng(8), list(range(3, 10))
+    model.start(np.array(context))
+    for _ in range(2):
+        tree = random_tree(rng, 12, SIZE)
+        for nodes in (np.arange(5), np.arange(12)):
+            found = model.logits(tree, nodes)
+            np.testing.assert_allclose(found, expected(model, context, tree)[nodes], atol=1e-5)
+        model.advance(tree, 11, 4)
+        context += [*tree.path(11), 4]
+
+
 def test_the_trained_pair_takes_a_tree_at_once(trained):
     assert all(model.tree_attention for model in trained)
 
