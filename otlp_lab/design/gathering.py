@@ -271,8 +271,7 @@ def _path_probabilities(text: WrittenText, length: int) -> FloatArray:
     chances = text.drafts[np.arange(len(text)), text.tokens].astype(np.float64)
     starts = text.starts(length)
     ahead = np.stack([chances[at : at + starts] for at in range(length)], axis=1)
-    found: FloatArray = np.cumprod(ahead, axis=1, dtype=np.float64)
-    return found
+    return np.cumprod(ahead, axis=1, dtype=np.float64)
 
 
 def _adaptive_depths(
