@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
@@ -123,10 +123,8 @@ class ListSampling(Verification):
     def supports(self, drafting: Drafting) -> Capability:
         """Support all trees of i.i.d. siblings."""
         siblings = drafting.siblings
-        if drafting.independent and (siblings is None or isinstance(siblings, IID)):
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            drafting.independent and (siblings is None or isinstance(siblings, IID)),
             f"{self.name} needs i.i.d. siblings, got {drafting.kind_name} draws: use iid_paths, "
             "prefix_tree, or traversal",
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -109,16 +110,13 @@ class Scheduled(AuditedRoundRule):
 
     def completed(self, outputs: Mapping[tuple[int, ...], float]) -> FloatArray:
         """Return the joint law of all texts, each completed by the target."""
-        laws: dict[tuple[int, ...], FloatArray] = {}
+        law = cache(lambda text: self.by_length[-1].completed({text: 1.0}))
         whole = np.zeros(self.vocab_size ** len(self.target))
         for output, weight in outputs.items():
-            texts = [tuple(text) for text in self._texts(output)] or [()] * REQUESTS * self.steps
-            for text in texts:
-                if text not in laws:
-                    laws[text] = self.by_length[-1].completed({text: 1.0})
+            texts = list(self._texts(output)) or [()] * REQUESTS * self.steps
             joint = np.ones(1)
             for text in texts:
-                joint = np.outer(joint, laws[text]).ravel()
+                joint = np.outer(joint, law(text)).ravel()
             whole += weight * joint
         return whole
 

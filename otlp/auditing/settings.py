@@ -71,8 +71,8 @@ class AuditSettings:
         return replace(self, samples=samples, max_paths=max_paths)
 
 
-@dataclass(frozen=True)
-class AuditRun:
+@dataclass(frozen=True, kw_only=True)
+class AuditRun(AuditSettings):
     """The settings of one audit, with its random generator and progress function.
 
     Attributes
@@ -85,9 +85,6 @@ class AuditRun:
     """
 
     samples: int
-    false_alarm_rate: float
-    confidence: float
-    tolerance: float
     max_paths: int
     rng: np.random.Generator
     progress: Progress

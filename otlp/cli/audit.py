@@ -288,7 +288,7 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
             module = module_of_file(path)
         else:
             module = importlib.import_module(origin)
-        found = getattr(module, attribute)
+        found: Callable[..., Any] = getattr(module, attribute)
     except (Exception, SystemExit) as error:
         raise InvalidInputError(
             f"{what}: cannot load {name!r}: {type(error).__name__}: {one_line(error)}; write it as "
@@ -296,5 +296,4 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
         ) from None
     if not callable(found):
         raise InvalidInputError(f"{what}: {name!r} must be a function, got {type(found).__name__}")
-    function: Callable[..., Any] = found
-    return function
+    return found

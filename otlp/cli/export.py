@@ -70,7 +70,7 @@ def command(
 
     A comment in the .mps file contains the optimum.
     """
-    single = ChosenRows.single(capture, row)
+    single = ChosenRows(capture.path, capture.open(), [row])
     with progress("building", None):
         lp = lp_arrays(single.problem(row, n, scheme=scheme, **cut), form, memory_limit)
     inputs = {"row": row, "n": n, "scheme": scheme, **cut}

@@ -29,11 +29,6 @@ class ChosenRows:
         capture = file.open()
         return cls(file.path, capture, spread_rows(len(capture), count or len(capture)))
 
-    @classmethod
-    def single(cls, file: CaptureFile, row: int) -> ChosenRows:
-        """Choose one row, without a check that it exists."""
-        return cls(file.path, file.open(), [row])
-
     @property
     def choice(self) -> str:
         """Description of the choice of rows."""

@@ -56,7 +56,7 @@ def command(
     if len(given) < len(options):
         raise click.UsageError(f"each -o option must be given once, got {', '.join(options)}")
     chosen = make_solver(solver, **given)
-    single = ChosenRows.single(capture, row)
+    single = ChosenRows(capture.path, capture.open(), [row])
     instance = single.problem(row, n, **cut)
     with progress("solving", None):
         begun = perf_counter()

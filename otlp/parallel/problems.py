@@ -11,7 +11,7 @@ import numpy as np
 
 from otlp.checks import check_n
 from otlp.data.capture import Capture
-from otlp.data.sampling_cuts import SamplingCuts
+from otlp.data.sampling_cuts import SAMPLING, SamplingCuts
 from otlp.data.synthetic import generate
 from otlp.distribution import softmax
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
@@ -102,17 +102,9 @@ class RowProblems(Sequence[Problem]):
             vars(part).update(vars(self), rows=self.numbers[place])  # No check is needed.
             return part
         capture, row = self._capture(self.numbers[place])
-        target, draft = capture.distributions(
-            row,
-            self.temperature,
-            self.draft_temperature,
-            self.top_k,
-            self.top_p,
-            self.sampling_top_k,
-            self.sampling_top_p,
-            self.sampling_min_p,
-            self.whole_draft,
-        )
+        names = ("temperature", "draft_temperature", "top_k", "top_p", *SAMPLING, "whole_draft")
+        cuts = {name: getattr(self, name) for name in names}
+        target, draft = capture.distributions(row, **cuts)
         return Problem(target, make_scheme(self.drafts, draft, self.n))
 
 

@@ -89,19 +89,10 @@ def without_compiling(action: Callable[[], Result]) -> Result:
     """
     from numba.core import event
 
-    class Loads(event.Listener):
-        """Listener for the compiler lock, which is also taken to load cached code."""
-
-        def on_start(self, found: event.Event) -> None:
-            seen.append(found)
-
-        def on_end(self, found: event.Event) -> None:
-            pass
-
     for _ in range(MOST_REPEATS):
-        seen: list[event.Event] = []
-        with event.install_listener("numba:compiler_lock", Loads()):
+        # The compiler lock is also taken to load cached code.
+        with event.install_recorder("numba:compiler_lock") as recorded:
             result = action()
-        if not seen:
+        if not any(found.is_start for _, found in recorded.buffer):
             break
     return result

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, sum_by
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def mean_over_units(values: FloatArray, units: IntArray) -> tuple[Estimate, int]
     valid = values[applied]
     mean = float(valid.mean()) if valid.size else float("nan")
     places = np.unique(units[applied], return_inverse=True)[1]
-    influence = np.zeros(places.size and 1 + places.max())
-    np.add.at(influence, places, (valid - mean) / max(valid.size, 1))
+    influence = sum_by(places, (valid - mean) / max(valid.size, 1), 0)
     return estimate(mean, influence), valid.size
 
 

@@ -131,13 +131,8 @@ def _sweep_lines(
         upper.errorbar(places, means, shown, label=label, **bars, **drawn)
         if rule not in (OPTIMUM, BOUND):
             apart = [p.below(best[place]) for p, place in zip(own, at, strict=True)]
-            means = np.array([one.mean for one in apart])
-            halves = np.array(
-                [
-                    p.sampling_error if math.isnan(one.high) else one.high - one.mean
-                    for p, one in zip(own, apart, strict=True)
-                ]
-            )
+            means, highs = np.array([(one.mean, one.high) for one in apart]).T
+            halves = np.where(np.isnan(highs), [p.sampling_error for p in own], highs - means)
             lower.errorbar(places, means, halves, **bars, **drawn)
     lower.tick_params(labelbottom=True)
     lower.set_xticks(

@@ -43,11 +43,7 @@ def _fields(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict
     return found
 
 
-def _field_option(flag: str, help: str) -> options.Decorator:
-    made: options.Decorator = click.option(
-        flag, multiple=True, metavar="FIELD=VALUE", callback=_fields, help=help
-    )
-    return made
+_field_option = partial(click.option, multiple=True, metavar="FIELD=VALUE", callback=_fields)
 
 
 @options.grouped_command(
@@ -59,8 +55,8 @@ Examples:
 )
 @click.argument("server", metavar="URL")
 @click.option("--baseline", metavar="URL", help="Reference server.  [default: the server itself]")
-@_field_option("--toggle", "Request field for the baseline only; repeatable.")
-@_field_option("--request", "Request field for both servers; repeatable.")
+@_field_option("--toggle", help="Request field for the baseline only; repeatable.")
+@_field_option("--request", help="Request field for both servers; repeatable.")
 @options.tokens_option(5)
 @click.option(
     "--texts", type=click.IntRange(1), default=2000, help="Maximum number of texts per server."

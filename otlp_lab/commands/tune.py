@@ -31,23 +31,16 @@ from otlp_lab.tuning.side_by_side import CLOCKS
 from otlp_lab.tuning.tuned import Tuned
 
 
-class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A prefix tree such as 3-2-1: number of children per token at each depth."""
-
-    name = "tree"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Convert to a tuple; fail for invalid and too large trees."""
-        if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", value, re.ASCII):
-            self.fail(f"tree must be children by depth, such as 3-2-1, got {value!r}", param, ctx)
-        branching = tuple(map(int, value.split("-")))
-        try:
-            prefix_tree(branching)
-        except InvalidInputError as error:
-            self.fail(str(error), param, ctx)
-        return branching
+def read_tree(name: str) -> tuple[int, ...]:
+    """Read a tree as children per token at each depth, such as 3-2-1; refuse too large trees."""
+    if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", name, re.ASCII):
+        raise click.BadParameter(f"tree must be children by depth, such as 3-2-1, got {name!r}")
+    branching = tuple(map(int, name.split("-")))
+    try:
+        prefix_tree(branching)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
+    return branching
 
 
 @options.grouped_command(
@@ -67,7 +60,7 @@ Examples:
 @options.length_option("1,2,3,4,6")
 @click.option(
     "--trees",
-    type=ListOf(TreeName()),
+    type=ListOf(read_tree),
     default="2-2,2-2-1,3-2-1-1",
     help="Prefix trees, as numbers of children per token at each depth.",
 )

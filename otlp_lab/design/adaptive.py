@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from otlp.checks import number, whole_number
@@ -72,15 +73,12 @@ class AdaptiveBranching(ShapeRule[tuple[int, int]]):
 
     def children(self, state: tuple[int, int], q: FloatArray) -> Children:
         """Return the smallest sufficient number of children; O(V log N)."""
-        few, many = 1, state[0]
-        drafted = q[q > 0.0]
-        while few < many:
-            middle = (few + many) // 2
-            if float(drafted @ (1.0 - (1.0 - drafted) ** middle)) >= self.coverage:
-                many = middle
-            else:
-                few = middle + 1
-        return Children(drawn=few)
+        drafted, counts = q[q > 0.0], range(1, state[0])
+
+        def covered(count: int) -> float:
+            return float(drafted @ (1.0 - (1.0 - drafted) ** count))
+
+        return Children(drawn=1 + bisect_left(counts, self.coverage, key=covered))
 
     def below(
         self, state: tuple[int, int], q: FloatArray, place: int, token: int

@@ -196,11 +196,10 @@ def _sampling_drafts(
             yield _candidate("delayed", parameters, trunk + paths * deep, trunk + deep, renewal)
     mixed = mean_acceptance(texts, MOST_CERTAIN, MOST_DRAWN)
     for nodes in budgets:
-        for family, parameters in _trees(acceptance, mixed, nodes, min(length, nodes)):
+        for family, parameters, used in _trees(acceptance, mixed, nodes, min(length, nodes)):
             say(f"{family}, {nodes} nodes")
             drafting = FAMILIES[family](*parameters)
             renewal = Renewal.of(tournament_profile(text, drafting, length) for text in texts)
-            used = _most_nodes(family, parameters)
             yield _candidate(family, parameters, used, drafting.length, renewal)
     tries = acceptance_by_try(texts, min(MOST_TRIES, most), np.random.default_rng(0))
     for nodes in budgets:
@@ -236,14 +235,17 @@ def _check(texts: Sequence[WrittenText], budgets: Sequence[int], length: int) ->
 
 def _trees(
     acceptance: Sequence[float], mixed: FloatArray, nodes: int, depth: int
-) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield families and parameters of candidate trees of at most `nodes` nodes."""
-    yield "tree", (best_static_tree(acceptance, nodes, depth)[0], "iid")
-    yield "mixed", (best_mixed_branching(mixed, nodes, depth)[0],)
+) -> Iterator[tuple[str, tuple[Any, ...], int]]:
+    """Yield families, parameters and numbers of nodes of trees of at most `nodes` nodes."""
+    tree, _ = best_static_tree(acceptance, nodes, depth)
+    yield "tree", (tree, "iid"), len(tree) - 1
+    branching, _ = best_mixed_branching(mixed, nodes, depth)
+    yield "mixed", (branching,), int(np.cumprod([sum(pair) for pair in branching]).sum())
     for ahead in AHEAD:
-        yield "mixed-shape", (best_mixed_shape(mixed, nodes, depth, ahead)[0],)
+        shape, _ = best_mixed_shape(mixed, nodes, depth, ahead)
+        yield "mixed-shape", (shape,), count_slots(shape) - 1
     for coverage in COVERAGES:
-        yield "adaptive-branching", (nodes, depth, coverage)
+        yield "adaptive-branching", (nodes, depth, coverage), nodes
 
 
 def _candidate(
@@ -255,16 +257,6 @@ def _candidate(
         tokens=renewal.tokens,
         calls=renewal.calls,
     )
-
-
-def _most_nodes(family: str, parameters: tuple[Any, ...]) -> int:
-    if family == "tree":
-        return len(parameters[0]) - 1
-    if family == "mixed":
-        return int(np.cumprod([sum(pair) for pair in parameters[0]]).sum())
-    if family == "mixed-shape":
-        return count_slots(parameters[0]) - 1
-    return int(parameters[0])
 
 
 def _paths(profiles: Sequence[FloatArray], paths: int, most: int) -> Iterator[Candidate]:
@@ -279,8 +271,7 @@ def _path_probabilities(text: WrittenText, length: int) -> FloatArray:
     chances = text.drafts[np.arange(len(text)), text.tokens].astype(np.float64)
     starts = text.starts(length)
     ahead = np.stack([chances[at : at + starts] for at in range(length)], axis=1)
-    found: FloatArray = np.cumprod(ahead, axis=1, dtype=np.float64)
-    return found
+    return np.cumprod(ahead, axis=1, dtype=np.float64)
 
 
 def _adaptive_depths(

@@ -56,8 +56,7 @@ def mean_acceptance(texts: Iterable[WrittenText], certain: int, drawn: int) -> F
                 covered = np.minimum(np.append(0.0, np.cumsum(rest[order])), 1.0)
                 gaps = inside[:, None] + 1.0 - covered[:, None] ** draws
                 total[sure, 1:] += np.minimum(gaps.min(axis=0), 1.0 - mass)
-    found: FloatArray = total / places
-    return found
+    return total / places
 
 
 def best_mixed_branching(

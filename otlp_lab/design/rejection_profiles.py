@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from otlp.decode.drafting import ShapedDrafting
-from otlp.distribution import FloatArray, invert_cdf
+from otlp.distribution import FloatArray, invert_cdf, renormalise_without
 from otlp.drafts import WithoutReplacement
 from otlp.errors import InvalidInputError
 from otlp_lab.design.profiles import UNSEEN, profile
@@ -113,11 +113,9 @@ def _attempts(
         missing = float(left.sum())
         if chance < UNSEEN * 1e-2 or missing <= 0.0:
             return
-        drawn = int(invert_cdf(np.cumsum(rejected), rng.random()))
+        drawn = invert_cdf(np.cumsum(rejected), rng.random())
         p, weight = left / missing, missing / (missing + (1.0 - weight))
-        q = q.copy()
-        q[drawn] = 0.0
-        rest = float(q.sum())
-        if rest <= 0.0:
+        rest = renormalise_without(q, drawn)
+        if rest is None:
             return
-        q /= rest
+        q = rest

@@ -74,15 +74,13 @@ class RoundCosts:
 
         factors = _draft_factors, _verification_factors
         draft, rest = (np.array([row(one) for one in settings]) for row in factors)
-        by_nodes: dict[int, list[float]] = {}
-        for setting, cost in zip(settings, seconds("target"), strict=True):
-            by_nodes.setdefault(setting.nodes, []).append(float(cost))
-        known = sorted(by_nodes)
+        known, places = np.unique([one.nodes for one in settings], return_inverse=True)
+        means = np.bincount(places, seconds("target")) / np.bincount(places)
         # Costs must not decrease with the number of tokens: a measured decrease is noise.
-        calls = np.maximum.accumulate([np.mean(by_nodes[at]) for at in known])
+        calls = np.maximum.accumulate(means)
         a, b, c, d = (float(x) for x in nnls(draft, seconds("draft"))[0])
         e, f, g = (float(x) for x in nnls(rest, seconds("verification", "rest"))[0])
-        target = dict(zip(known, map(float, calls), strict=True))
+        target = dict(zip(known.tolist(), calls.tolist(), strict=True))
         return cls(plain, target, (a, b, c, d), (e, f, g))
 
 
