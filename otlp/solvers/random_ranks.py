@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
@@ -109,10 +109,8 @@ class RandomRanks(Solver):
     def supports(self, problem: Problem) -> Capability:
         """Support 2 to 64 drafts without replacement."""
         check_problem(problem)
-        if isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS,
             f"the drafts must be 2 to {MOST_DRAFTS} drafts without replacement, got "
             f"{problem.drafts}; use orderings",
         )
