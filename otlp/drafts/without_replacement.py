@@ -11,14 +11,7 @@ import numpy.typing as npt
 
 from otlp import checks
 from otlp.checks import MEMORY_LIMIT, check_memory
-from otlp.distribution import (
-    FloatArray,
-    IntArray,
-    Mask,
-    frozen,
-    invert_cdf,
-    renormalise_without,
-)
+from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf, renormalise_without
 from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.token_groups import TERMS
@@ -97,13 +90,8 @@ class WithoutReplacement(OneDraft):
             return frozen(self.draft + second)
         # At a rank above all others, of probability 0, a token is the best whenever it is drafted.
         tokens = np.flatnonzero(self.support)
-        never = np.zeros(tokens.size)
-        chances, _ = self._race.chances(
-            self.n,
-            np.concatenate([tokens, tokens]),
-            np.concatenate([never + 1.0, never]),
-            NO_GROUPS,
-        )
+        shares = np.repeat([1.0, 0.0], tokens.size)
+        chances, _ = self._race.chances(self.n, np.tile(tokens, 2), shares, NO_GROUPS)
         result = np.zeros(self.vocab_size)
         result[tokens] = chances[tokens.size :]
         return frozen(np.minimum(result, 1.0))
