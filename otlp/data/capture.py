@@ -22,11 +22,7 @@ from otlp.data.columns import (
 from otlp.data.sampling_cuts import SamplingCuts
 from otlp.data.stored_rows import StoredRows, StoredTexts
 from otlp.distribution import FloatArray, IntArray, ReadOnly, softmax
-from otlp.errors import (
-    InvalidDistributionError,
-    InvalidInputError,
-    RowOutOfRangeError,
-)
+from otlp.errors import InvalidDistributionError, InvalidInputError, RowOutOfRangeError
 
 LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")
 COLUMNS = ("target_logits", "draft_logits", "contexts", "positions", "next_tokens")

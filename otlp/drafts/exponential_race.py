@@ -22,16 +22,7 @@ from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts.token_groups import GROUPED_UP_TO, group_step, power_sums, time_tables, write_laws
 from otlp.numerics.best_of import gauss_rule
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
-from otlp.numerics.lanes import (
-    LANES,
-    Lanes,
-    broadcast,
-    load,
-    multiply,
-    multiply_add,
-    store,
-    sum_lanes,
-)
+from otlp.numerics.lanes import LANES, broadcast, load, multiply, multiply_add, store, sum_lanes
 from otlp.timing import checkpoint
 
 SERIES_UP_TO = 2.0**-6
@@ -248,12 +239,9 @@ def _add_chances(
             odds = load(arrived, at)
         else:
             mean = multiply(each, load(times, 0))
-            odds = multiply_add(mean, broadcast(1.0 / 5040.0), broadcast(1.0 / 720.0))
-            odds = multiply_add(mean, odds, broadcast(1.0 / 120.0))
-            odds = multiply_add(mean, odds, broadcast(1.0 / 24.0))
-            odds = multiply_add(mean, odds, broadcast(1.0 / 6.0))
-            odds = multiply_add(mean, odds, broadcast(0.5))
-            odds = multiply_add(mean, odds, broadcast(1.0))
+            odds = broadcast(1.0 / 5040.0)
+            for coefficient in (1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0):
+                odds = multiply_add(mean, odds, broadcast(coefficient))
             odds = multiply(mean, odds)
         if 0 <= at < heads.size:
             if token != current:
@@ -269,14 +257,12 @@ def _add_chances(
                     more = multiply_add(load(rate, n - 2 - m), rest, more)
                     chance = multiply_add(odds, more, chance)
             _multiply_factor(
-                rest_count, rest_rate, survives, odds, own, below[token], head_count, head_rate
-            )
+                rest_count, rest_rate, survival, arrived, at, own, below[token], head_count,
+                head_rate,
+            )  # fmt: skip
         else:
-            taken_rate, added_rate = broadcast(-reached * own), broadcast(share * own)
-            taken_odds, added_odds = (
-                multiply(broadcast(-reached), odds),
-                multiply(broadcast(share), odds),
-            )
+            taken_rate, taken_odds = broadcast(-reached * own), multiply(broadcast(-reached), odds)
+            added_rate, added_odds = broadcast(share * own), multiply(broadcast(share), odds)
             count_without, rate_m = load(count, 0), load(rate, 0)
             rate_without = multiply_add(taken_rate, count_without, rate_m)
             store(rate, 0, multiply_add(added_rate, count_without, rate_m))
@@ -294,16 +280,10 @@ def _add_chances(
                 next_without = multiply_add(taken_odds, count_without, count_m)
                 # The last row of the rates is for n + 1 arrivals, which is not needed.
                 if m < n - 1:
-                    store(
-                        rate,
-                        m,
-                        multiply_add(
-                            added_rate, next_without, multiply_add(added_odds, rate_without, rate_m)
-                        ),
-                    )
-                    rate_without = multiply_add(
-                        taken_rate, next_without, multiply_add(taken_odds, rate_without, rate_m)
-                    )
+                    added = multiply_add(added_odds, rate_without, rate_m)
+                    taken = multiply_add(taken_odds, rate_without, rate_m)
+                    store(rate, m, multiply_add(added_rate, next_without, added))
+                    rate_without = multiply_add(taken_rate, next_without, taken)
                 count_without = next_without
             chance = multiply_add(multiply(each, count_without), load(head_count, 0), chance)
         chances[step] += sum_lanes(chance)
@@ -327,30 +307,31 @@ def _others(
         head = heads[h]
         if head != token:
             _multiply_factor(
-                count, rate, load(survival, h), load(arrived, h), draft[head], below[head],
-                count, rate,
-            )  # fmt: skip
+                count, rate, survival, arrived, h, draft[head], below[head], count, rate
+            )
 
 
 @compiled(inline="always")
 def _multiply_factor(
     count: FloatArray,
     rate: FloatArray,
-    survival: Lanes,
-    arrived: Lanes,
+    survival: FloatArray,
+    arrived: FloatArray,
+    head: int,
     own: float,
     below: float,
     to_count: FloatArray,
     to_rate: FloatArray,
 ) -> None:
     """Multiply in the factor of a head with the share `below` of its ranks below the level."""
-    own, arrived = below * own, multiply(broadcast(below), arrived)
+    survives, odds = load(survival, head), multiply(broadcast(below), load(arrived, head))
+    own = below * own
     for m in range(count.shape[0] - 1, -1, -1):
         count_m = load(count, m)
-        rate_m = multiply(survival, multiply_add(broadcast(own), count_m, load(rate, m)))
-        count_m = multiply(survival, count_m)
+        rate_m = multiply(survives, multiply_add(broadcast(own), count_m, load(rate, m)))
+        count_m = multiply(survives, count_m)
         if m > 0:
-            count_m = multiply_add(arrived, load(count, m - 1), count_m)
-            rate_m = multiply_add(arrived, load(rate, m - 1), rate_m)
+            count_m = multiply_add(odds, load(count, m - 1), count_m)
+            rate_m = multiply_add(odds, load(rate, m - 1), rate_m)
         store(to_count, m, count_m)
         store(to_rate, m, rate_m)

@@ -83,8 +83,7 @@ class Independent(SizedScheme):
         """1 - prod_j (1 - q_j), accurate for tiny q; shape (V,)."""
         with np.errstate(divide="ignore", under="ignore"):
             misses = np.log1p(-np.minimum(self.drafts, 1.0)).sum(axis=0)
-            result: FloatArray = -np.expm1(misses)
-        return frozen(result)
+            return frozen(-np.expm1(misses))
 
     @cached_property
     def _by_token(self) -> FloatArray:

@@ -184,16 +184,14 @@ class DraftScheme(ByValue, ABC):
 
         The cost is that of one call of `priority_marginals`.
         """
-        inside = checks.check_mask(subset, self.vocab_size)
-        return self._selected(inside, np.argsort(inside, kind="stable"))
+        return self._best_in(checks.check_mask(subset, self.vocab_size), above=False)
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Return the probability that some drafted token is in `subset`, a mask (V,) or token ids.
 
         This is ``1 - mass_within(~subset)`` without cancellation.
         """
-        inside = checks.check_mask(subset, self.vocab_size)
-        return self._selected(inside, np.argsort(~inside, kind="stable"))
+        return self._best_in(checks.check_mask(subset, self.vocab_size), above=True)
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
         """Draw one tuple, shape (n,), or `size` tuples, shape (size, n)."""
@@ -298,9 +296,10 @@ class DraftScheme(ByValue, ABC):
     def _sets(self) -> TokenSets:
         return merge_by_set(self._tuples)
 
-    def _selected(self, subset: Mask, order: IntArray) -> float:
-        """Return the probability that the first drafted token of an ordering is in a subset."""
-        return min(1.0, float(self.priority_marginals(order)[subset].sum()))
+    def _best_in(self, inside: Mask, above: bool) -> float:
+        """Return the probability of a best draft in S if S is ranked above, or below, the rest."""
+        order = np.argsort(~inside if above else inside, kind="stable")
+        return min(1.0, float(self.priority_marginals(order)[inside].sum()))
 
     def _next(self, drawn: IntArray) -> FloatArray:
         """Return the distribution of the next draft, after checks for user-defined schemes."""

@@ -17,16 +17,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
-from otlp.numerics.lanes import (
-    LANES,
-    add,
-    broadcast,
-    load,
-    multiply,
-    multiply_add,
-    store,
-    sum_lanes,
-)
+from otlp.numerics.lanes import LANES, broadcast, load, multiply, multiply_add, store, sum_lanes
 
 GROUPED_UP_TO = 2.0**-7
 """Largest q t of a grouped token.  Powers of exp(q t) - 1 are then series of `TERMS` terms, whose
@@ -49,7 +40,7 @@ def _series() -> FloatArray:
 SERIES = _series()
 
 
-@compiled(slp=True)
+@compiled
 def power_sums(draft: FloatArray, names: IntArray, unit: float, groups: int) -> FloatArray:
     """Return the sums over each group of the powers 1, ..., `TERMS` of q / unit.
 
@@ -74,14 +65,10 @@ def power_sums(draft: FloatArray, names: IntArray, unit: float, groups: int) -> 
     for i in range(draft.size):
         group = names[i] - draft.size
         if group >= 0:
-            x, old = draft[i] / unit, sums[group, 0]
-            square = x * x
-            cube, fourth = square * x, square * square
-            powers = (
-                x, square, cube, fourth, fourth * x, fourth * square, fourth * cube,
-                fourth * fourth,
-            )  # fmt: skip
-            store(sums, group, add(load(sums, group), powers))
+            x, old, power = draft[i] / unit, sums[group, 0], 1.0
+            for k in range(TERMS):
+                power *= x
+                sums[group, k] += power
             lost[group] += (max(old, x) - sums[group, 0]) + min(old, x)
     for group in range(groups):
         sums[group, 0] += lost[group]
@@ -228,11 +215,7 @@ def group_step(
 
 @compiled(inline="always")
 def _with_heads(
-    n: int,
-    head_count: FloatArray,
-    head_rate: FloatArray,
-    count: FloatArray,
-    rate: FloatArray,
+    n: int, head_count: FloatArray, head_rate: FloatArray, count: FloatArray, rate: FloatArray
 ) -> None:
     """Multiply the generating functions of the heads in, in place."""
     for j in range(n - 1, -1, -1):

@@ -11,14 +11,7 @@ import numpy.typing as npt
 
 from otlp import checks
 from otlp.checks import MEMORY_LIMIT, check_memory
-from otlp.distribution import (
-    FloatArray,
-    IntArray,
-    Mask,
-    frozen,
-    invert_cdf,
-    renormalise_without,
-)
+from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf, renormalise_without
 from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.token_groups import TERMS
@@ -65,7 +58,9 @@ class WithoutReplacement(OneDraft):
     an error below 1e-12.  For n = 4 the integrals need 8 to 16 nodes if no n - 1 tokens have most
     of the mass, and about 40 nodes if n - 1 tokens have nearly all of it
     (`otlp.numerics.arrival_times`); more drafts need more nodes.  The integrals keep 8 bytes per
-    node and likely token (`otlp.drafts.exponential_race`), at most 2 GiB.
+    node and likely token (`otlp.drafts.exponential_race`), at most 2 GiB.  `mass_within` and
+    `mass_touching` cost O(V), and O(n) per likely token; likely tokens are those that cannot be in
+    a group (`otlp.drafts.token_groups`).
 
     Examples
     --------
@@ -95,13 +90,8 @@ class WithoutReplacement(OneDraft):
             return frozen(self.draft + second)
         # At a rank above all others, of probability 0, a token is the best whenever it is drafted.
         tokens = np.flatnonzero(self.support)
-        never = np.zeros(tokens.size)
-        chances, _ = self._race.chances(
-            self.n,
-            np.concatenate([tokens, tokens]),
-            np.concatenate([never + 1.0, never]),
-            NO_GROUPS,
-        )
+        shares = np.repeat([1.0, 0.0], tokens.size)
+        chances, _ = self._race.chances(self.n, np.tile(tokens, 2), shares, NO_GROUPS)
         result = np.zeros(self.vocab_size)
         result[tokens] = chances[tokens.size :]
         return frozen(np.minimum(result, 1.0))
@@ -171,11 +161,11 @@ class WithoutReplacement(OneDraft):
         top, tail = self.top_and_tail
         # Add the n most likely tokens one by one; subtract the given others from the tail's sum.
         among = np.isin(tokens, top)
-        left = np.maximum(tail - np.where(among, 0.0, self.draft[tokens]).sum(axis=-1), 0.0)
+        drawn = np.where(among, 0.0, self.draft[tokens]).sum(axis=-1)
+        left: FloatArray = np.maximum(tail - drawn, 0.0)
         for token in top:
             left = left + np.where((tokens == token).any(axis=-1), 0.0, self.draft[token])
-        result: FloatArray = left
-        return result
+        return left
 
     def _probability(self, rows: IntArray) -> FloatArray:
         result = np.ones(len(rows))
@@ -197,24 +187,12 @@ class WithoutReplacement(OneDraft):
         return np.asarray(different & (self.draft[rows] > 0.0).all(axis=1))
 
     @checks.own_float_errors
-    def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Return the probability that all drafted tokens are in S; O(V), and O(n) per likely token.
-
-        Likely tokens are those that cannot be in a group; see `otlp.drafts.token_groups`.
-        """
-        inside = checks.check_mask(subset, self.vocab_size)
-        if np.count_nonzero(inside & self.support) < self.n:
-            return 0.0
-        return super().mass_within(inside) if self.n <= 2 else self._best_in(inside, above=False)
-
-    @checks.own_float_errors
-    def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Return the probability that some drafted token is in S; see `mass_within`."""
-        inside = checks.check_mask(subset, self.vocab_size)
-        return super().mass_touching(inside) if self.n <= 2 else self._best_in(inside, above=True)
-
     def _best_in(self, inside: Mask, above: bool) -> float:
-        """Return the probability of a best draft in S if S is ranked above, or below, the rest."""
+        """See `DraftScheme._best_in`; O(V), and O(n) per likely token."""
+        if not above and np.count_nonzero(inside & self.support) < self.n:
+            return 0.0
+        if self.n <= 2:
+            return super()._best_in(inside, above)
         # The tokens of each side that can be in a group are one group: they need no order.
         grouped, size = self._race.groupable, self.vocab_size
         sums = self._race.power_sums(np.where(grouped, size + inside, 0), 2)
@@ -258,7 +236,7 @@ class WithoutReplacement(OneDraft):
         """List all tuples of positive probability."""
         count = self.tuple_count()
         check_memory(f"listing {count:,.0f} tuples", 8.0 * count * (3 * self.n + 4), memory_limit)
-        sets = self._combinations()
+        sets = _combinations(np.flatnonzero(self.draft), self.n)
         orders = np.array(list(permutations(range(self.n))))
         listed = sets[:, orders].reshape(len(sets) * factorial(self.n), self.n)
         return DraftTuples.positive(listed, self._probability(listed))
@@ -273,16 +251,11 @@ class WithoutReplacement(OneDraft):
         count, total = self.set_count()
         needed = 8.0 * (2 * total + 2 * count) + 16.0 * 2.0 ** min(self.n, 1_000)
         check_memory(f"listing the {count:,.0f} sets of {self.n} tokens", needed, memory_limit)
-        sets = self._combinations()
+        sets = _combinations(np.flatnonzero(self.draft), self.n)
         mass = _set_masses(self.draft, sets, self._outside(sets))
         sets, mass = sets[mass > 0.0], mass[mass > 0.0]
         offsets = self.n * np.arange(len(sets) + 1, dtype=np.int64)
         return TokenSets(sets.reshape(-1), offsets, mass)
-
-    def _combinations(self) -> IntArray:
-        tokens = np.flatnonzero(self.draft).astype(np.int64)
-        listed: IntArray = tokens[_combinations(tokens.size, self.n)]
-        return listed
 
     @cached_property
     def _cumulative(self) -> FloatArray:
@@ -339,16 +312,17 @@ def _pair_marginals(
 
 
 @compiled
-def _combinations(size: int, n: int) -> IntArray:
-    """Return all sets of n of the numbers 0 .. size - 1, in lexicographic order."""
+def _combinations(tokens: IntArray, n: int) -> IntArray:
+    """Return all sets of n of the tokens, in lexicographic order."""
     count = 1
     for j in range(n):
-        count = count * (size - j) // (j + 1)
+        count = count * (tokens.size - j) // (j + 1)
     result = np.empty((count, n), np.int64)
     chosen = np.arange(n)
     for row in range(count):
-        result[row] = chosen
-        next_combination(chosen, n, size)
+        for j in range(n):
+            result[row, j] = tokens[chosen[j]]
+        next_combination(chosen, n, tokens.size)
     return result
 
 

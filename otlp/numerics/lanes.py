@@ -36,15 +36,6 @@ def broadcast(x: float) -> Lanes:
 
 
 @compiled(inline="always")
-def add(x: Lanes, y: Lanes) -> Lanes:
-    """Return x + y."""
-    return (
-        x[0] + y[0], x[1] + y[1], x[2] + y[2], x[3] + y[3],
-        x[4] + y[4], x[5] + y[5], x[6] + y[6], x[7] + y[7],
-    )  # fmt: skip
-
-
-@compiled(inline="always")
 def multiply(x: Lanes, y: Lanes) -> Lanes:
     """Return the products x y."""
     return (

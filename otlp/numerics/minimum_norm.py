@@ -105,16 +105,8 @@ def minimum_norm(
         if _accepted(target, point) >= _accepted(target, best[0]):
             best = point, parts
     point, parts = best
-    weights, orders = _join(parts)
-    return MinimumNorm(
-        weights,
-        orders,
-        point,
-        search.subset,
-        search.bound - _accepted(target, point),
-        search.visited,
-        search.stopped,
-    )
+    gap = search.bound - _accepted(target, point)
+    return MinimumNorm(*_join(parts), point, search.subset, gap, search.visited, search.stopped)
 
 
 def _wolfe(

@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
-from otlp.numerics.score_chains import (
-    NEGLIGIBLE,
-    Score,
-    cell_of,
-    place_of,
-    rise_in,
-    sliced,
-    slices,
-)
+from otlp.numerics.score_chains import NEGLIGIBLE, Score, cell_of, place_of, rise_in, sliced, slices
 from otlp.numerics.two_slice import (
     Clipped,
     balance,

@@ -285,9 +285,8 @@ def enumerated_marginals(tuples: DraftTuples, conditionals: FloatArray) -> Margi
     drafted = np.zeros(joint.shape, dtype=bool)
     drafted[np.arange(len(joint))[:, None], tuples.tokens] = True
     accepted = np.where(drafted, joint, 0.0)
-    defects = np.abs(conditionals.sum(axis=1) - 1.0) - 2.0 * np.minimum(conditionals, 0.0).sum(
-        axis=1
-    )
+    negative = np.minimum(conditionals, 0.0).sum(axis=1)
+    defects = np.abs(conditionals.sum(axis=1) - 1.0) - 2.0 * negative
     slack = float(tuples.mass @ defects)
     return Marginals(accepted.sum(axis=0), joint.sum(axis=0), "enumerated", slack)
 

@@ -221,10 +221,9 @@ class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
     def reduce(self, source: Problem) -> tuple[Systems, SlacknessInverse]:
         """Find H*, fix the outer residuals if known in closed form, and list both systems."""
         if isinstance(source.drafts, IID):
-            outer, inner = split(source)
-            systems = Systems(
-                relaxed_side(outer, self.memory_limit), relaxed_side(inner, self.memory_limit)
-            )
+            sides = split(source)
+            systems = Systems(*(relaxed_side(side, self.memory_limit) for side in sides))
+            outer = sides.outer
             return systems, SlacknessInverse(source, outer.subset, systems, outer.wanted)
         _, subset = subset_selection(source)
         systems = listed_systems(source, subset, self.memory_limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
 from otlp.drafts import Greedy
 from otlp.problem import Problem, check_problem
@@ -37,10 +37,8 @@ class GreedySolver(ClosedForm):
     def supports(self, problem: Problem) -> Capability:
         """Support greedy drafts."""
         check_problem(problem)
-        if isinstance(problem.drafts, Greedy):
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            isinstance(problem.drafts, Greedy),
             "the drafts must be the n - 1 most likely tokens and one sampled token (otlp.Greedy), "
             f"got {problem.drafts}; use orderings, or martingale for i.i.d. drafts",
         )

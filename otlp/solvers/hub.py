@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
 from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray
@@ -120,10 +120,8 @@ class HubSolver(ClosedForm):
     def supports(self, problem: Problem) -> Capability:
         """Support SpecHub's pairs."""
         check_problem(problem)
-        if isinstance(problem.drafts, Hub):
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            isinstance(problem.drafts, Hub),
             "the drafts must be SpecHub's pairs, which contain the most likely token (otlp.Hub), "
             f"got {problem.drafts}; use orderings, or martingale for i.i.d. drafts",
         )

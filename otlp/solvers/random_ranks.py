@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
@@ -43,10 +43,6 @@ TIME_FACTORS = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 
 MOST_ARRIVALS = 40.0
 """Cap on the mean number of arrivals; above it, P(no arrival) is below rounding."""
-
-SMALL = 2.0**-6
-"""Largest x for which exp(x) - 1 and log(1 + x) are series; their remainders are at most
-x^7 / 8! and (x/2)^8 / 9, below 6e-18 relative to x."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """Newton steps and tolerance of the truncation time, which affects only the speed."""
@@ -109,10 +105,8 @@ class RandomRanks(Solver):
     def supports(self, problem: Problem) -> Capability:
         """Support 2 to 64 drafts without replacement."""
         check_problem(problem)
-        if isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS,
             f"the drafts must be 2 to {MOST_DRAFTS} drafts without replacement, got "
             f"{problem.drafts}; use orderings",
         )
@@ -181,10 +175,7 @@ class RandomRanks(Solver):
                 sizes.append(float(np.abs(residuals[-1]).sum()))
                 if len(sizes) > WINDOW and sizes[-1] >= STALLED * sizes[-1 - WINDOW]:
                     break
-                iterates = [
-                    *iterates[-HISTORY:],
-                    _accelerated(iterates, residuals, items.draft),
-                ]
+                iterates = [*iterates[-HISTORY:], _accelerated(iterates, residuals, items.draft)]
         ranks, shares, laws = best
         selected = drafts._race.law(names, items.order, law, laws)
         gap = _gap(delta, target, selected)
@@ -285,9 +276,9 @@ def _swap(
                 break
             gain = min(deficit[a], -deficit[b])
             growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
-            part = _log1p(growth)
+            part = np.log1p(growth)
             if part > most:
-                part, growth = most, _expm1(most)
+                part, growth = most, np.expm1(most)
                 gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
             top /= 1.0 + growth
             bottom[a] *= 1.0 + growth
@@ -343,24 +334,4 @@ def _rank_share(above: float, part: float, single: bool, arrivals: float, arrive
 @compiled
 def _share(above: float, part: float) -> float:
     """Return P(arrival in this part and no arrival above it)."""
-    return -float((1.0 + _expm1(-above)) * _expm1(-part))
-
-
-@compiled
-def _expm1(x: float) -> float:
-    """Return exp(x) - 1; for most tokens the first terms of the series suffice."""
-    if abs(x) > SMALL:
-        return float(np.expm1(x))
-    rest = x * (1.0 / 120.0 + x * (1.0 / 720.0 + x * (1.0 / 5040.0)))
-    return x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + rest))))
-
-
-@compiled
-def _log1p(x: float) -> float:
-    """Return log(1 + x) for x >= 0, for most swaps as a series of artanh(x / (2 + x))."""
-    if x > SMALL:
-        return float(np.log1p(x))
-    half = x / (2.0 + x)
-    square = half * half
-    rest = square * (1.0 / 3.0 + square * (0.2 + square * (1.0 / 7.0)))
-    return 2.0 * half * (1.0 + rest)
+    return -float(np.exp(-above) * np.expm1(-part))

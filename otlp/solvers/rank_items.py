@@ -79,8 +79,9 @@ class RankItems(NamedTuple):
     @classmethod
     def groups(cls, target: FloatArray, drafts: WithoutReplacement, names: IntArray) -> RankItems:
         """Return the groups and tokens with these names; O(V), and a sort of the items."""
-        p, q = _masses(target, drafts.draft, names)
-        sums = drafts._race.power_sums(names, p.size - names.size)
+        size = max(int(names.max()) + 1, names.size)
+        p, q = sum_by(names, target, size), sum_by(names, drafts.draft, size)
+        sums = drafts._race.power_sums(names, size - names.size)
         found = np.flatnonzero(q)
         order = found[by_ratio(p[found], q[found])[::-1]]
         return cls(names, order, p[order], q[order], drafts.n, drafts._race, order, sums)
@@ -235,21 +236,6 @@ def _keep_large(names: IntArray, count: IntArray) -> None:
         if group >= 0:
             kept = saved >= least and count[group] >= 0
             names[i] = names.size + count[group] if kept else i
-
-
-@compiled
-def _masses(
-    target: FloatArray, draft: FloatArray, names: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the masses p and q of each name."""
-    size = names.size
-    for name in names:
-        size = max(size, name + 1)
-    p, q = np.zeros(size), np.zeros(size)
-    for i in range(names.size):
-        p[names[i]] += target[i]
-        q[names[i]] += draft[i]
-    return p, q
 
 
 @compiled

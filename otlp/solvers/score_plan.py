@@ -267,13 +267,10 @@ def _cell(ratio: float, uniform: float, laws: Laws) -> int:
     pairs, shares = laws[5], laws[6]
     g, factor = _law_of(ratio, laws)
     least = uniform / factor
-    low, high = pairs[LOW], pairs[HIGH]
-    up = _search(low, shares[LOW], g, least)
-    if up < low.size and low[up] == g:
-        return int(high[up])
-    down = _search(high, shares[HIGH], g, least)
-    if down < high.size and high[down] == g:
-        return int(low[down])
+    for own, partner in ((LOW, HIGH), (HIGH, LOW)):
+        swap = _search(pairs[own], shares[own], g, least)
+        if swap < pairs.shape[1] and pairs[own, swap] == g:
+            return int(pairs[partner, swap])
     return g
 
 
@@ -395,15 +392,13 @@ def _write_rates(
     edges[0], held = 0.0, edges[1:]
     _write_masses(laws, group, factor, held, moving)
     up, down = np.empty(pairs.shape[1]), np.empty(pairs.shape[1])  # Share of each swap.
-    last_a, last_b, sum_a, sum_b = -1, -1, 0.0, 0.0
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
-        up[t] = shares[LOW, t] - (sum_a if a == last_a else 0.0)
-        down[t] = shares[HIGH, t] - (sum_b if b == last_b else 0.0)
+        up[t] = shares[LOW, t] - (shares[LOW, t - 1] if t and pairs[LOW, t - 1] == a else 0.0)
+        down[t] = shares[HIGH, t] - (shares[HIGH, t - 1] if t and pairs[HIGH, t - 1] == b else 0.0)
         moved = moving[a] * up[t] - moving[b] * down[t]
         held[a] -= moved
         held[b] += moved
-        last_a, last_b, sum_a, sum_b = a, b, shares[LOW, t], shares[HIGH, t]
     accumulate(held)
     power_slopes(edges, n, mean)
     for g in range(mean.size):

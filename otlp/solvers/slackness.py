@@ -14,12 +14,7 @@ from otlp.distribution import FloatArray, Mask
 from otlp.plan import Plan, SetPlan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, ComplementarySlackness, PrimalDual, Support
-from otlp.reductions.complementary_slackness import (
-    Side,
-    Systems,
-    relaxed_side,
-    system_sizes,
-)
+from otlp.reductions.complementary_slackness import Side, Systems, relaxed_side, system_sizes
 from otlp.reductions.flow_network import network_of
 from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
 from otlp.solvers.prepared import SystemSolver

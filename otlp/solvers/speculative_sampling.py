@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
 from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray
@@ -86,10 +86,8 @@ class SpeculativeSampling(ClosedForm):
     def supports(self, problem: Problem) -> Capability:
         """Support one draft of any scheme."""
         check_problem(problem)
-        if problem.n == 1:
-            return Capability(True)
-        return Capability(
-            False,
+        return supported_if(
+            problem.n == 1,
             f"n must be 1, got n = {problem.n}; use recursive-rejection, or an optimal solver such "
             "as orderings",
         )
