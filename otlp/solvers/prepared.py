@@ -11,10 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy.typing as npt
+
 from otlp.certificate import Answer, certify
-from otlp.distribution import Mask
+from otlp.checks import own_float_errors
+from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
-from otlp.plan import Plan
+from otlp.plan import Marginals, Plan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions import PrimalDual, Support
@@ -58,11 +61,8 @@ class SystemSolver(Solver):
         """
 
 
-class Prepared(SlacknessPlan):
+class Prepared(Plan):
     """Plan without a certificate whose conditionals solve the system of their tuple when needed.
-
-    `conditional` and `marginals` raise SolveError if the solver finds no plan of a system; a
-    fallback is not used.
 
     Parameters
     ----------
@@ -77,27 +77,44 @@ class Prepared(SlacknessPlan):
     def __init__(
         self, solver: SystemSolver, problem: Problem, sides: Sides, inverse: SupportInverse
     ) -> None:
-        Plan.__init__(self, problem)
+        super().__init__(problem)
         self.solver, self.sides, self.inverse = solver, sides, inverse
 
     @cached_property
-    def subset(self) -> Mask:  # type: ignore[override]
+    def subset(self) -> Mask:
         """Subset H*, shape (V,)."""
         subset: Mask
         _, subset = self._lift(PrimalDual(None, self.sides.outer.subset))
         return subset
+
+    @own_float_errors
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Return the conditional distribution; see `otlp.Plan.conditional`.
+
+        Raises
+        ------
+        SolveError
+            If the solver finds no plan of the tuple's system; a fallback is not used.
+        """
+        tokens = self._check(draft_tokens)
+        return (self.inner if self.subset[tokens].all() else self.outer).conditional(tokens)
+
+    @own_float_errors
+    def marginals(self) -> Marginals:
+        """Solve both systems and return the sum of their marginals."""
+        return self.finished().marginals()
 
     def finished(self) -> Plan:
         """Solve both systems."""
         return SlacknessPlan(self.problem, self.subset, self.outer, self.inner)
 
     @cached_property
-    def outer(self) -> Plan:  # type: ignore[override]
+    def outer(self) -> Plan:
         """Plan of the outer system, for tuples with a token outside H*."""
         return self._solve(self.sides.outer)
 
     @cached_property
-    def inner(self) -> Plan:  # type: ignore[override]
+    def inner(self) -> Plan:
         """Plan of the inner system, for tuples inside H*."""
         return self._solve(self.sides.inner)
 
