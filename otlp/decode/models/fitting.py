@@ -8,6 +8,7 @@ not accept a cache, or attend to tokens that the mask excludes.
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,13 @@ ACCEPTED = 3
 PROBED_WINDOW = 3
 """Sliding window during the probe, so that its short texts are longer than the window."""
 
+CLEARLY = 4.0
+"""Factor by which the differences from the plain forward grow if a mask leaves the window out."""
+
 _CHECKED: WeakKeyDictionary[Any, tuple[object, bool]] = WeakKeyDictionary()
+
+_PROBE = Lock()
+"""Held while the probe changes the window in the configuration of a model."""
 
 
 def has_sliding_windows(model: CachedModel) -> bool:
@@ -51,8 +58,8 @@ def has_sliding_windows(model: CachedModel) -> bool:
     return "DynamicSlidingWindowLayer" in layers
 
 
-def choose_tree_attention(model: CachedModel) -> bool:
-    """Return True if a model scores trees with a mask, False if as a batch of paths.
+def choose_tree_attention(model: CachedModel) -> None:
+    """Set `window`, and whether a model scores trees with a mask or as a batch of paths.
 
     Raises
     ------
@@ -66,11 +73,13 @@ def choose_tree_attention(model: CachedModel) -> bool:
     probe shortens the window.  A model with other local attention always uses the batch of paths.
     A model is checked again only if something besides its weights has changed.
     """
-    signature = _call_signature(model.model)
-    known = _CHECKED.get(model.model)
-    if known is None or known[0] != signature:
-        known = _CHECKED[model.model] = signature, _check_attention(model)
-    return known[1]
+    with _PROBE:
+        model.window = _sliding_window(model.model.config.get_text_config())
+        signature = _call_signature(model.model)
+        known = _CHECKED.get(model.model)
+        if known is None or known[0] != signature:
+            known = _CHECKED[model.model] = signature, _check_attention(model)
+        model.tree_attention = known[1]
 
 
 def _call_signature(model: Any) -> object:
@@ -118,28 +127,47 @@ def _probe(model: CachedModel) -> bool:
     only_paths = model.window is None and _is_local(model.model.config.get_text_config())
     for model.tree_attention in (False,) if only_paths else (True, False):
         try:
-            found = _round_logits(model)
+            difference = _difference(model, plain)
+            if model.tree_attention and model.window is not None:
+                _check_window(model, plain, difference)
         except SizeLimitError:
             raise
         except Exception as error:
             reason = error
             continue
-        # The logits of a frequent-token head are -inf for the same tokens in both.
-        same = np.isneginf(found) & np.isneginf(plain)
-        differences = np.subtract(found, plain, out=np.zeros_like(plain), where=~same)
-        error_size = float(np.abs(differences).max())
-        if error_size <= tolerance:
+        if difference <= tolerance:
             return model.tree_attention
-        reason = f"a logit differs by {error_size:.3g}; the largest logit is {size:.3g}"
+        reason = f"a logit differs by {difference:.3g}; the largest logit is {size:.3g}"
     raise _mismatch(model, reason)
 
 
-def sliding_window(model: CachedModel) -> int | None:
-    """Return the sliding window of a model's layers; None without one, or with other limits too."""
-    config = model.model.config.get_text_config()
-    if "local" in str(getattr(config, "attention_types", "")) or set(_local_sizes(config)) != {
-        "sliding_window"
-    }:
+def _difference(model: CachedModel, plain: npt.NDArray[np.float32]) -> float:
+    """Return the largest difference of a logit from the plain forward."""
+    found = _round_logits(model)
+    # The logits of a frequent-token head are -inf for the same tokens in both.
+    same = np.isneginf(found) & np.isneginf(plain)
+    differences = np.subtract(found, plain, out=np.zeros_like(plain), where=~same)
+    return float(np.abs(differences).max())
+
+
+def _check_window(model: CachedModel, plain: npt.NDArray[np.float32], difference: float) -> None:
+    """Raise if a mask without the window is about as good: the model does not apply the window.
+
+    The tolerance of low precision is too large to detect this.
+    """
+    window, model.window = model.window, None
+    try:
+        without = _difference(model, plain)
+    finally:
+        model.window = window
+    if CLEARLY * difference > without:
+        raise UnsupportedProblemError(f"{model.name} does not apply its sliding window")
+
+
+def _sliding_window(config: Any) -> int | None:
+    """Return the sliding window of a configuration; None without one, or with other limits too."""
+    local = "local" in str(getattr(config, "attention_types", ""))
+    if local or set(_local_sizes(config)) != {"sliding_window"}:
         return None
     return int(config.sliding_window)
 

@@ -12,11 +12,7 @@ from typing import Any
 import numpy as np
 
 from otlp.decode.models.cached import CachedModel
-from otlp.decode.models.fitting import (
-    choose_tree_attention,
-    has_sliding_windows,
-    sliding_window,
-)
+from otlp.decode.models.fitting import choose_tree_attention, has_sliding_windows
 from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
@@ -67,8 +63,7 @@ class HuggingFaceModel(CachedModel):
                 f"{self.name} is in training mode, where dropout is random: call model.eval()"
             )
         self.slides = has_sliding_windows(self)
-        self.window = sliding_window(self)
-        self.tree_attention = choose_tree_attention(self)
+        choose_tree_attention(self)
         self.calls = 0
         self.reset()
 

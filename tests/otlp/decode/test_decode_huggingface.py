@@ -365,3 +365,14 @@ def test_the_hub_is_asked_once_and_only_for_names_with_an_owner(monkeypatch):
     with pytest.raises(InvalidInputError, match=r"\(owner/name\); did you mean 'smollm2'\?"):
         load_model("smolm2")
     assert asked == ["nobody/nothing"]
+
+
+def test_a_window_that_the_model_does_not_apply_is_not_applied(monkeypatch):
+    """In low precision the tolerance of the probe is larger than the effect of a window."""
+    model = tiny("mistral").to(torch.bfloat16)
+    assert HuggingFaceModel(model).tree_attention
+    plain = transformers.models.mistral.modeling_mistral.create_causal_mask
+    monkeypatch.setattr(
+        "transformers.models.mistral.modeling_mistral.create_sliding_window_causal_mask", plain
+    )
+    assert not HuggingFaceModel(tiny("mistral").to(torch.bfloat16)).tree_attention
