@@ -1,7 +1,7 @@
 r"""Decoding with some schemes in six cells of `draft_quality.py`, to check its predictions.
 
     OMP_NUM_THREADS=1 python bench/draft_quality_decoded.py \\
-        --json bench/results/draft_quality_decoded.json
+        --json bench/results/decoded_draft_quality.json
 
 Settings are chosen as in `draft_quality.py`, at 16 nodes.  Every scheme decodes the first prompts
 of the measurement.  The largest number of drafted tokens of a round is stored: no scheme exceeds

@@ -164,6 +164,7 @@ def rounds(cells: Sequence[Cell]) -> Table:
         "N",
         *("recommended", *LABELS.values()),
         "first over second, %",
+        "recommended over first, %",
     )
     for cell in cells:
         for nodes in cell.content["rounds"]:
@@ -173,7 +174,8 @@ def rounds(cells: Sequence[Cell]) -> Table:
                 for name in ("recommended", *OWN)
             )
             over = f"{LABELS[first]}: {cell.gain(nodes, first, second).show(1)}"
-            made.add_row(*cell.heading, nodes, *values, over)
+            chosen = cell.gain(nodes, "recommended", first).show(1)
+            made.add_row(*cell.heading, nodes, *values, over, chosen)
     return made
 
 

@@ -350,7 +350,8 @@ def draft_quality() -> None:
     import draft_quality_figures as bench
 
     results = ROOT / "bench" / "results"
-    bench.draw([results / "draft_quality_smollm2.json"], FOLDER)
+    names = "draft_quality_smollm2.json", "draft_quality_gemma3-270m.json"
+    bench.draw([results / name for name in names], FOLDER)
 
 
 def global_resolution() -> None:
