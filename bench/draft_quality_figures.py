@@ -174,9 +174,36 @@ def rounds(cells: Sequence[Cell]) -> Table:
                 for name in ("recommended", *OWN)
             )
             over = f"{LABELS[first]}: {cell.gain(nodes, first, second).show(1)}"
-            chosen = cell.gain(nodes, "recommended", first).show(1)
+            held = "recommended" in cell.rows(nodes)
+            chosen = cell.gain(nodes, "recommended", first).show(1) if held else "-"
             made.add_row(*cell.heading, nodes, *values, over, chosen)
     return made
+
+
+def choices(cells: Sequence[Cell]) -> Table:
+    """Compare the recommended scheme with the leader of half of the texts, on the other half.
+
+    The leader of all texts would be partly a matter of luck.
+    """
+    made = table("N", "settings", "recommended over the leader of the other half, %")
+    for nodes in cells[0].content["rounds"]:
+        gains = [
+            (_over_leader(cell, nodes, 0) + _over_leader(cell, nodes, 1)) / 2.0
+            for cell in cells
+            if "recommended" in cell.rows(nodes)
+        ]
+        made.add_row(nodes, str(len(gains)), mean(100.0 * np.array(gains)).show(1))
+    return made
+
+
+def _over_leader(cell: Cell, nodes: str, half: int) -> float:
+    """Return the relative gain over the leader of every second text, on the other texts."""
+    rates = {}
+    for scheme in ("recommended", *OWN):
+        tokens, calls = cell.sums(nodes, scheme)
+        rates[scheme] = [ratio(tokens[at::2], calls[at::2]).mean for at in (half, 1 - half)]
+    leader = max(OWN, key=lambda scheme: rates[scheme][0])
+    return rates["recommended"][1] / rates[leader][1] - 1.0
 
 
 def served(cells: Sequence[Cell]) -> Table:
@@ -330,7 +357,7 @@ def draw(paths: Sequence[Path], folder: Path) -> None:
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Of the figures.")
 def main(paths: tuple[Path, ...], folder: Path | None) -> None:
     cells = read(paths)
-    for made in (one_position(cells), rounds(cells), served(cells)):
+    for made in (one_position(cells), rounds(cells), choices(cells), served(cells)):
         console.print(made, soft_wrap=True)
     if folder is not None:
         draw(paths, folder)
