@@ -34,7 +34,7 @@ from trees import problems_and_chats
 
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, table
-from otlp.decode import ALGORITHMS, Model, decode, with_shared_noise
+from otlp.decode import ALGORITHMS, Equality, Model, Verification, decode, with_shared_noise
 from otlp.decode.models.gguf import GEMMA3, SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_draft, load_model
@@ -62,11 +62,14 @@ def played(
     decoded, calls, most = [], [], 0
     for number, prompt in enumerate(after):
         pair: tuple[Model, Model] = draft, target
+        verification: Verification
         if scheme.rule == "equality":
-            pair = with_shared_noise(draft, target, number)
+            pair, verification = with_shared_noise(draft, target, number), Equality()
+        else:
+            verification = ALGORITHMS[scheme.rule]
         (text,) = decode(
             pair[1], [prompt], tokens, np.random.default_rng([3, number]),
-            draft=pair[0], drafting=scheme.drafting, verification=ALGORITHMS[scheme.rule],
+            draft=pair[0], drafting=scheme.drafting, verification=verification,
         )  # fmt: skip
         decoded.append(sum(one.tokens.size for one in text.rounds))
         calls.append(len(text.rounds))

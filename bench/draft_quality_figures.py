@@ -112,9 +112,8 @@ class Cell:
         return Estimate(*(100.0 * (end - 1.0) for end in (found.mean, found.low, found.high)))
 
     def ranking(self, nodes: str) -> list[str]:
-        """Return the measured schemes of `OWN`, the best first."""
-        held = [scheme for scheme in OWN if scheme in self.rows(nodes)]
-        return sorted(held, key=lambda scheme: -self.efficiency(nodes, scheme))
+        """Return the schemes of `OWN`, the best first."""
+        return sorted(OWN, key=lambda scheme: -self.efficiency(nodes, scheme))
 
 
 def mean(values: FloatArray) -> Estimate:
@@ -130,6 +129,11 @@ def read(paths: Sequence[Path]) -> list[Cell]:
             draft, sampling = rest.rsplit(", ", 1)
             cells.append(Cell(target, draft, sampling, content))
     return sorted(cells, key=lambda cell: cell.overlap)
+
+
+def measured_whole(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells in which all schemes were measured."""
+    return [cell for cell in cells if "grown trees" in cell.content]
 
 
 def pairs(cells: Sequence[Cell]) -> list[tuple[str, str]]:
@@ -169,13 +173,9 @@ def rounds(cells: Sequence[Cell]) -> Table:
     for cell in cells:
         for nodes in cell.content["rounds"]:
             first, second = cell.ranking(nodes)[:2]
-            values = (
-                f"{cell.efficiency(nodes, name):.2f}" if name in cell.rows(nodes) else "-"
-                for name in ("recommended", *OWN)
-            )
+            values = (f"{cell.efficiency(nodes, name):.2f}" for name in ("recommended", *OWN))
             over = f"{LABELS[first]}: {cell.gain(nodes, first, second).show(1)}"
-            held = "recommended" in cell.rows(nodes)
-            chosen = cell.gain(nodes, "recommended", first).show(1) if held else "-"
+            chosen = cell.gain(nodes, "recommended", first).show(1)
             made.add_row(*cell.heading, nodes, *values, over, chosen)
     return made
 
@@ -188,9 +188,7 @@ def choices(cells: Sequence[Cell]) -> Table:
     made = table("N", "settings", "recommended over the leader of the other half, %")
     for nodes in cells[0].content["rounds"]:
         gains = [
-            (_over_leader(cell, nodes, 0) + _over_leader(cell, nodes, 1)) / 2.0
-            for cell in cells
-            if "recommended" in cell.rows(nodes)
+            (_over_leader(cell, nodes, 0) + _over_leader(cell, nodes, 1)) / 2.0 for cell in cells
         ]
         made.add_row(nodes, str(len(gains)), mean(100.0 * np.array(gains)).show(1))
     return made
@@ -283,11 +281,8 @@ def draw_rounds(cells: Sequence[Cell], path: Path) -> None:
             panel.grid(visible=False)
         labels = [f"{_short(*pair)} ({_overlap(cells, pair):.2f})" for pair in every]
         panels[0].set_yticks(range(len(every)), labels)
-        shown = [name for name in OWN if name in cells[0].rows(budgets[0])]
-        handles = [_square(0, 0, SCHEMES[name]) for name in shown]
-        canvas.legend(
-            handles, [LABELS[name] for name in shown], loc="outside lower center", ncols=6
-        )
+        handles = [_square(0, 0, SCHEMES[name]) for name in OWN]
+        canvas.legend(handles, LABELS.values(), loc="outside lower center", ncols=6)
 
 
 def _short(target: str, draft: str) -> str:
@@ -338,18 +333,12 @@ def draw_served(cells: Sequence[Cell], path: Path) -> None:
         canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 
-FIGURES = {
-    "draft_quality_position": draw_one_position,
-    "draft_quality_rounds": draw_rounds,
-    "draft_quality_served": draw_served,
-}
-
-
 def draw(paths: Sequence[Path], folder: Path) -> None:
     """Draw the three figures into a folder."""
     cells = read(paths)
-    for name, drawn in FIGURES.items():
-        drawn(cells, folder / f"{name}.svg")
+    draw_one_position(cells, folder / "draft_quality_position.svg")
+    draw_rounds(measured_whole(cells), folder / "draft_quality_rounds.svg")
+    draw_served(cells, folder / "draft_quality_served.svg")
 
 
 @click.command(help=__doc__.replace("\n\n    python", "\n\n\b\n    python"))
@@ -357,7 +346,8 @@ def draw(paths: Sequence[Path], folder: Path) -> None:
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Of the figures.")
 def main(paths: tuple[Path, ...], folder: Path | None) -> None:
     cells = read(paths)
-    for made in (one_position(cells), rounds(cells), choices(cells), served(cells)):
+    whole = measured_whole(cells)
+    for made in (one_position(cells), rounds(whole), choices(whole), served(cells)):
         console.print(made, soft_wrap=True)
     if folder is not None:
         draw(paths, folder)
