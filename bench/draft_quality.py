@@ -120,7 +120,10 @@ def drafted(model: Model, sampling: Sampling, texts: Sequence[Text]) -> list[Tex
 
 def whole_laws(model: Model, texts: Sequence[Text]) -> list[FloatArray]:
     """Return logarithms of a model's whole distributions at every `EVERY`-th position."""
-    return [logarithms(one.text.drafts[::EVERY]) for one in drafted(model, Sampling(), texts)]
+    sampling = model.sampling
+    found = [logarithms(one.text.drafts[::EVERY]) for one in drafted(model, Sampling(), texts)]
+    model.sampling = sampling
+    return found
 
 
 def limited(sampling: Sampling) -> Sampling:
@@ -349,16 +352,16 @@ def study(target: HuggingFaceModel, name: str, results: Results, step: Callable[
         weights = [fingerprint(target), fingerprint(draft)]
         if cell.setdefault("weights", weights) != weights:
             raise click.UsageError(f"{key}: the file contains results of other weights")
+        choosing, measuring = (drafted(draft, limited(SAMPLINGS[name]), part) for part in texts)
+        over = overlap(measuring)
+        if cell.get("overlap") != over:  # Machines round differently and decode other texts.
+            cell = {"weights": weights, "overlap": over}
         if name == "served" and "as served" not in cell:
             say("as served")
             both = [whole_laws(model, texts[1]) for model in (target, draft)]
             cell["as served"] = as_served(list(zip(*both, strict=True)))
-        choosing, measuring = (drafted(draft, limited(SAMPLINGS[name]), part) for part in texts)
-        over = overlap(measuring)
-        # Rounding differs between machines, so another machine decodes other texts.
-        if "rounds" not in cell or cell["overlap"] != over:
+        if "rounds" not in cell:
             say("one position")
-            cell["overlap"] = over
             cell["one position"] = one_position(measuring)
             statistics = gathered(draft, target.name, choosing, length, False, say)
             chosen = {nodes: sampled_schemes(statistics, nodes, length) for nodes in BUDGETS}

@@ -8,7 +8,7 @@ not accept a cache, or attend to tokens that the mask excludes.
 
 from __future__ import annotations
 
-from threading import Lock
+from copy import copy, deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,9 +33,6 @@ CLEARLY = 4.0
 """Factor by which the differences from the plain forward grow if a mask leaves the window out."""
 
 _CHECKED: WeakKeyDictionary[Any, tuple[object, bool]] = WeakKeyDictionary()
-
-_PROBE = Lock()
-"""Held while the probe changes the window in the configuration of a model."""
 
 
 def has_sliding_windows(model: CachedModel) -> bool:
@@ -69,17 +66,17 @@ def choose_tree_attention(model: CachedModel) -> None:
     Notes
     -----
     Windows and chunks of attention count entries of the cache, and a tree occupies one entry per
-    node.  A model whose layers have one sliding window gets a mask that counts positions, and the
-    probe shortens the window.  A model with other local attention always uses the batch of paths.
-    A model is checked again only if something besides its weights has changed.
+    node.  A model whose layers have one sliding window gets a mask that counts positions; the probe
+    uses a copy with a shorter window, which shares the weights.  A model with other local attention
+    always uses the batch of paths.  A model is checked again only if something besides its weights
+    has changed.
     """
-    with _PROBE:
-        model.window = _sliding_window(model.model.config.get_text_config())
-        signature = _call_signature(model.model)
-        known = _CHECKED.get(model.model)
-        if known is None or known[0] != signature:
-            known = _CHECKED[model.model] = signature, _check_attention(model)
-        model.tree_attention = known[1]
+    model.window = _sliding_window(model.model.config.get_text_config())
+    signature = _call_signature(model.model)
+    known = _CHECKED.get(model.model)
+    if known is None or known[0] != signature:
+        known = _CHECKED[model.model] = signature, _check_attention(model)
+    model.tree_attention = known[1]
 
 
 def _call_signature(model: Any) -> object:
@@ -95,14 +92,22 @@ def _call_signature(model: Any) -> object:
 
 def _check_attention(model: CachedModel) -> bool:
     """Return whether the model scores trees with a mask; see `choose_tree_attention`."""
-    config, window = model.model.config.get_text_config(), model.window
-    if window is None:
+    if model.window is None:
         return _probe(model)
-    config.sliding_window = model.window = PROBED_WINDOW
+    probed = copy(model)
     try:
-        return _probe(model)
-    finally:
-        config.sliding_window = model.window = window
+        probed.model, probed.window = _with_window(model.model, PROBED_WINDOW), PROBED_WINDOW
+    except Exception:  # A model may contain objects that cannot be copied.
+        probed.window = None  # Only a batch of paths.
+    return _probe(probed)
+
+
+def _with_window(network: Any, window: int) -> Any:
+    """Return a copy of a network with another sliding window, which shares the weights."""
+    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    other = deepcopy(network, shared)
+    other.config.get_text_config().sliding_window = window
+    return other
 
 
 def _probe(model: CachedModel) -> bool:
