@@ -5,6 +5,7 @@ By default, Hypothesis draws the same examples in every run, so that local runs 
 thread per process: the problems are small, and more threads would compete with `pytest -n`.
 """
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if in_core(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.core)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude modules and collected tests from garbage collections, which took 8% of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -148,7 +148,9 @@ class ExponentialRace:
             odds = drift = by_odds = by_drift = NOTHING
             if len(sums):
                 tables = time_tables(self.unit, times[0], n)
-                odds, drift = (np.tensordot(sums, table, 1) for table in tables)
+                odds, drift = (
+                    (sums @ table).reshape(len(sums), -1, times.shape[1]) for table in tables
+                )
                 by_odds, by_drift = np.zeros((2, *odds.shape))
             _add_chances(
                 self.draft, times, self.least_likely, self.place, self.heads, arrived, survival,
@@ -156,7 +158,7 @@ class ExponentialRace:
             )  # fmt: skip
             if len(sums):
                 for table, found in zip(tables, (by_odds, by_drift), strict=True):
-                    laws += np.tensordot(found, table, ((1, 2), (1, 2)))
+                    laws += found.reshape(len(sums), -1) @ table.T
         if len(sums):  # In the products of a group, terms of opposite sign leave rounding errors.
             np.maximum(chances, 0.0, out=chances)
         return chances, laws

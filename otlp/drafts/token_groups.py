@@ -103,12 +103,13 @@ def time_tables(unit: float, times: FloatArray, n: int) -> tuple[FloatArray, Flo
 
     Returns
     -------
-    odds, drift : ndarray, shape (TERMS, M, LANES)
-        Coefficient of (q / unit)^(k + 1) in entry k; M = min(n, TERMS).
+    odds, drift : ndarray, shape (TERMS, M * LANES)
+        Coefficient of (q / unit)^(k + 1) in row k; M = min(n, TERMS).
     """
     powers, terms = (unit * times) ** np.arange(TERMS + 1)[:, None], min(n, TERMS)
     odds = SERIES[1:, 1 : terms + 1, None] * powers[1:, None]
-    return odds, unit * SERIES[:TERMS, :terms, None] * powers[:TERMS, None]
+    drift = unit * SERIES[:TERMS, :terms, None] * powers[:TERMS, None]
+    return odds.reshape(TERMS, -1), drift.reshape(TERMS, -1)
 
 
 @compiled(slp=True, fastmath=WITHOUT_NAN)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import astuple
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -141,7 +143,7 @@ class Slow:
     def find_spec(self, name, path=None, target=None):
         if name in self.names:
             self.names.remove(name)
-            time.sleep(1.0)
+            time.sleep(0.3)
 
 sys.meta_path.insert(0, Slow())
 p, q = [0.1, 0.6, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]
@@ -150,16 +152,17 @@ without = otlp.Problem(p, otlp.WithoutReplacement(q, n=2))
 for name in ("global-resolution", "linear-program", "max-flow", "random-ranks"):
     given = without if name == "random-ranks" else problem
     taken, again = (otlp.solve(given, name).timings for _ in range(2))
-    assert taken.load >= 1.0 > taken.total, (name, taken)
+    assert taken.load >= 0.3 > taken.total, (name, taken)
     assert again.load == 0.0, (name, again)
 assert not Slow.names, Slow.names
 """
     run_python(code)
 
 
-def test_what_compiles_for_other_types_is_loading() -> None:
+def test_what_compiles_for_other_types_is_loading(tmp_path: Path) -> None:
     """Compilation of a second signature is excluded from times like that of the first."""
-    kernel = compiled(lambda x: x + x)
+    (tmp_path / "twice.py").write_text("def twice(x): return x + x\n")  # never in a cache
+    kernel = compiled(runpy.run_path(str(tmp_path / "twice.py"))["twice"])
     for argument in (1.0, 1):
         watch = Stopwatch()
         assert kernel(argument) == 2
