@@ -140,7 +140,7 @@ def test_two_captures_stand_side_by_side(tmp_path: Path) -> None:
     one, two, wide = (tmp_path / f"{name}.safetensors" for name in ("one", "two", "wide"))
     output = tmp_path / "page.html"
     message = done("report", one, two, "--output", output, "--sampling-top-k", 0,
-                "--sampling-top-p", 1)  # fmt: skip
+                "--sampling-top-p", 1, *ALONE)  # fmt: skip
     found = read(output)
     assert found.headings.count("h3") == 2 * 6
     assert f"large / small ({one})" in found.words and f"large / small ({two})" in found.words

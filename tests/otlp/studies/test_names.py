@@ -88,8 +88,10 @@ def test_a_figure_is_the_same_whatever_the_user_has_set(folder: Path) -> None:
     drawn = []
     for more in (
         {},
-        {"MATPLOTLIBRC": str(folder / "matplotlibrc")},
-        {"MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+        {
+            "MATPLOTLIBRC": str(folder / "matplotlibrc"),
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        },
         {"MPLBACKEND": "nonsense"},
     ):
         words = [sys.executable, "-m", "otlp", *COMPARED, "--rules", "naive"]
