@@ -205,8 +205,9 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
         Function of arrays and numbers, in the subset of Python that numba compiles; it may call
         other kernels.
     **options
-        Options of `numba.njit`: `fastmath`, and `inline="always"` to compile a kernel only as a
-        part of its callers: other kernels are compiled by themselves and again with each caller.
+        Options of `numba.njit`: `fastmath`; `inline="always"` to compile a kernel only as a part
+        of its callers, since other kernels are compiled by themselves and again with each caller;
+        `forceinline=True` for tiny kernels with many calls, which compile faster as calls.
         Also `slp=True` to vectorise statements that do the same to neighbouring numbers
         (`otlp.numerics.lanes`), which numba does not do by default.
 

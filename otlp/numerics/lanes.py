@@ -7,7 +7,7 @@ vectorise, because the arrays might overlap.
 from __future__ import annotations
 
 from otlp.distribution import FloatArray
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import WITHOUT_NAN, compiled
 
 LANES = 8
 """Number of lanes."""
@@ -15,27 +15,27 @@ LANES = 8
 Lanes = tuple[float, float, float, float, float, float, float, float]
 
 
-@compiled(inline="always")
+@compiled(forceinline=True, fastmath=WITHOUT_NAN)
 def load(rows: FloatArray, row: int) -> Lanes:
     """Return a row of an array of shape (m, LANES)."""
     r = rows[row]
     return (r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7])
 
 
-@compiled(inline="always")
+@compiled(forceinline=True, fastmath=WITHOUT_NAN)
 def store(rows: FloatArray, row: int, x: Lanes) -> None:
     """Overwrite a row."""
     r = rows[row]
     r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7] = x
 
 
-@compiled(inline="always")
+@compiled(forceinline=True, fastmath=WITHOUT_NAN)
 def broadcast(x: float) -> Lanes:
     """Return lanes that all hold the same number."""
     return (x, x, x, x, x, x, x, x)
 
 
-@compiled(inline="always")
+@compiled(forceinline=True, fastmath=WITHOUT_NAN)
 def multiply(x: Lanes, y: Lanes) -> Lanes:
     """Return the products x y."""
     return (
@@ -44,7 +44,7 @@ def multiply(x: Lanes, y: Lanes) -> Lanes:
     )  # fmt: skip
 
 
-@compiled(inline="always")
+@compiled(forceinline=True, fastmath=WITHOUT_NAN)
 def multiply_add(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
     """Return x y + z."""
     return (
@@ -53,7 +53,7 @@ def multiply_add(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
     )  # fmt: skip
 
 
-@compiled(inline="always")
+@compiled(forceinline=True, fastmath=WITHOUT_NAN)
 def sum_lanes(x: Lanes) -> float:
     """Return the sum of the lanes."""
     return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]))
