@@ -34,6 +34,7 @@ from trees import problems_and_chats
 
 from otlp.cli.options import OutputFile
 from otlp.cli.output import progress, write_json
+from otlp.cli.prompts import silence_transformers
 from otlp.decode import Model, Sampling, TopTree
 from otlp.decode.models.calibration import calibration_of
 from otlp.decode.models.fingerprint import fingerprint
@@ -398,6 +399,7 @@ def main(
     }
     results = Results(json_path, options)
     with progress("cells", len(SAMPLINGS) * len(DRAFTS[source])) as step:
+        silence_transformers()
         target = load_model(source, device="cpu", dtype=PRECISION)
         for name in SAMPLINGS:
             study(target, name, results, step)

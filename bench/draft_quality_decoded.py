@@ -34,6 +34,7 @@ from trees import problems_and_chats
 
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, table
+from otlp.cli.prompts import silence_transformers
 from otlp.decode import ALGORITHMS, Equality, Model, Verification, decode, with_shared_noise
 from otlp.decode.models.gguf import GEMMA3, SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -122,6 +123,7 @@ def main(choosing: int, checking: int, tokens: int, length: int, json_path: Path
         for name, source, sampling in CELLS:
             key = key_of(name, source, sampling)
             if not results.cell(key):
+                silence_transformers()
                 target = load_model(name, device="cpu", dtype=PRECISION)
                 say = partial(_say, step, key)
                 results.keep(key, {"rows": check(target, source, sampling, options, say)})

@@ -4,8 +4,9 @@
 
 The target continues the prompts at temperature 1.  Then layers are removed one by one; each step
 removes the layer with the largest remaining overlap, sum min(p, q), with the target, averaged over
-the tokens of these texts.  A draft `skip:LAYERS` has this overlap on similar texts
-(`otlp decode --draft skip:LAYERS`).
+the tokens of these texts; the 95% intervals are over texts.  A draft `skip:LAYERS` has this overlap
+on similar texts (`otlp decode --draft skip:LAYERS`).  Each removed layer is stored at once, and the
+same command continues.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import torch
+from draft_quality import Results
 from measuring import report
 from torch import Tensor
 
-from otlp.cli.options import json_option
+from otlp.cli.options import OutputFile
 from otlp.cli.output import progress
 from otlp.cli.prompt_files import read_prompts
-from otlp.cli.prompts import encode_prompts
+from otlp.cli.prompts import encode_prompts, silence_transformers
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import load_model
 from otlp.decode.models.skipped_layers import without_layers
+from otlp.studies.estimate import Estimate, ratio
 
 
 def texts_of(network: Any, prompts: list[Tensor], tokens: int, seed: int) -> list[Tensor]:
@@ -52,10 +56,11 @@ def laws(network: Any, texts: list[Tensor], starts: list[int]) -> list[Tensor]:
     return found
 
 
-def overlap(wanted: list[Tensor], found: list[Tensor]) -> float:
+def overlap(wanted: list[Tensor], found: list[Tensor]) -> Estimate:
+    """Return the mean sum of min(p, q) over tokens, with an interval over texts."""
     pairs = zip(wanted, found, strict=True)
-    each = torch.cat([torch.minimum(one, other).sum(1) for one, other in pairs])
-    return float(each.mean())
+    sums = [float(torch.minimum(one, other).sum()) for one, other in pairs]
+    return ratio(np.array(sums), np.array([len(one) for one in wanted]))
 
 
 @click.command(
@@ -67,10 +72,14 @@ def overlap(wanted: list[Tensor], found: list[Tensor]) -> float:
 @click.option("--tokens", default=100, type=click.IntRange(1), help="New tokens per prompt.")
 @click.option("--layers", default=10, type=click.IntRange(1), help="Number of skipped layers.")
 @click.option("--seed", default=0)
-@json_option("Write the drafts to this file.")
+@click.option("--json", "json_path", type=OutputFile(), help="Store results, and continue.")
 def main(
     target: str, prompts: str, tokens: int, layers: int, seed: int, json_path: Path | None
 ) -> None:
+    results = Results(
+        json_path, {"target": target, "prompts": prompts, "tokens": tokens, "seed": seed}
+    )
+    silence_transformers()
     model = load_model(target)
     encoded = [
         torch.tensor(ids)[None] for ids in encode_prompts(model, read_prompts(prompts, None))
@@ -80,21 +89,23 @@ def main(
     wanted = laws(model.model, texts, starts)
     count = int(model.model.config.get_text_config().num_hidden_layers)
     layers = min(layers, count - 1)
-    skipped: list[int] = []
-    rows = []
-    with progress("removing layers", sum(count - at for at in range(layers))) as step:
-        for _ in range(layers):
+    skipped = [int(cell["layer"]) for cell in results.content["cells"].values()]
+    steps = range(len(skipped), layers)
+    with progress("removing layers", sum(count - at for at in steps)) as step:
+        for _ in steps:
             overlaps = {}
             for layer in sorted(set(range(count)) - set(skipped)):
                 shorter = without_layers(model.model, [*skipped, layer], model.name)
                 overlaps[layer] = overlap(wanted, laws(shorter, texts, starts))
                 step()
-            best = max(overlaps, key=overlaps.__getitem__)
+            best = max(overlaps, key=lambda layer: overlaps[layer].mean)
             skipped.append(best)
             name = "skip:" + ",".join(map(str, skipped))
-            rows.append({"layers": len(skipped), "overlap": overlaps[best], "draft": name})
+            results.keep(name, {"layer": best, "overlap": overlaps[best].record()})
+    cells = results.content["cells"].items()
+    rows = [{"draft": name, "overlap": str(Estimate.of(cell["overlap"]))} for name, cell in cells]
     found = sum(len(one) for one in wanted)
-    report(f"{model.name}, {count} layers, {found} tokens, temperature 1", rows, json_path)
+    report(f"{model.name}, {count} layers, {found} tokens, temperature 1", rows)
 
 
 if __name__ == "__main__":

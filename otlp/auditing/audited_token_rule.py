@@ -138,7 +138,7 @@ def audited_token_rule(
         )
     return AuditedTokenRule(
         name=name_of(rule),
-        drafted=repr(problem.drafts),
+        drafted=str(problem.drafts),
         target=[problem.target[None]],
         rule=called,
         sampler=None if isinstance(drafts, DraftScheme) else drafts,

@@ -237,7 +237,7 @@ class AuditReport:
         completed = f"; outputs are completed by the target to {self.target.ndim} tokens"
         lines = [
             f"{self.verdict.name}: {self.verdict.value}",
-            f"Tested: {self.rule}, on {self.drafted}, over {self.target.shape[0]} tokens"
+            f"Tested: {self.rule}, on {self.drafted}, with {self.target.shape[0]} entries in p"
             f"{completed if self.target.ndim > 1 else ''}.",
         ]
         lines += [self.reading] if self.reading else []

@@ -243,8 +243,8 @@ def _optimum(problem: Problem, report: AuditReport) -> str:
     try:
         best = optimal_acceptance(problem)
     except OTLPError as error:
-        return f"Optimal acceptance for {problem.drafts!r}: unknown ({error})."
-    line = f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
+        return f"Optimal acceptance for {problem.drafts}: unknown ({error})."
+    line = f"Optimal acceptance for {problem.drafts}: {best:.6g}."
     above = report.acceptance - best
     if above <= max(1e-9, report.tolerance):
         return line

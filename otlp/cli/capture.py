@@ -56,7 +56,8 @@ def command(
     check_output(output)
     if not is_network(models.draft):
         raise InvalidInputError(
-            f"--draft must be a network, got {models.draft}: captures store logits of two networks"
+            f"--draft must be a network, got {models.draft}: captures store logits, which another "
+            "temperature rescales, and this draft has none"
         )
     cuts = (settings[name] for name in ("temperature", *SAMPLING))
     sampling = Sampling(*cuts)

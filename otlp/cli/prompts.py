@@ -107,15 +107,20 @@ def open_pair(
     draft: str, target: str, device: str, dtype: str, sampling: Sampling
 ) -> tuple[Model, HuggingFaceModel]:
     """Load draft and target without progress bars of transformers."""
+    silence_transformers()
+    return load_pair(draft, target, device=device, dtype=dtype, sampling=sampling)
+
+
+def silence_transformers() -> None:
+    """Disable progress bars and warnings of transformers; call this before models are loaded."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # Read by tqdm when transformers imports tqdm.
     try:
         from transformers.utils import logging
     except ImportError:
-        pass  # load_pair raises with the install command.
+        pass  # Loading raises with the install command.
     else:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         logging.set_verbosity_error()  # type: ignore[no-untyped-call, unused-ignore]
-    return load_pair(draft, target, device=device, dtype=dtype, sampling=sampling)
 
 
 def encode_prompts(model: HuggingFaceModel, prompts: Sequence[Prompt]) -> list[IntArray]:

@@ -209,8 +209,8 @@ class Capture(ReadOnly):
         """Return the size, the precision and the models of the capture."""
         kind = "synthetic" if self.synthetic else "real"
         return (
-            f"{type(self).__name__}({len(self)} {kind} rows, V = {self.vocab_size}, {self.dtype}, "
-            f"target {self.target_model!r}, draft {self.draft_model!r})"
+            f"{type(self).__name__}({len(self)} {kind} rows, V = {self.model_vocab_size:,}, "
+            f"{self.dtype}, target {self.target_model!r}, draft {self.draft_model!r})"
         )
 
     def __len__(self) -> int:

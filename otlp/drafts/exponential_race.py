@@ -142,8 +142,8 @@ class ExponentialRace:
         """
         chances, laws = np.zeros(tokens.size), np.zeros(sums.shape)
         levels, weights = gauss_rule((n + 1) // 2)
-        blocks = zip(self.times[:, None], self.arrived, self.survival, self.start, strict=True)
-        for times, arrived, survival, start in blocks:
+        rows = self.times[:, None], self.arrived, self.survival, self.start[:, None]
+        for times, arrived, survival, start in zip(*rows, strict=True):
             checkpoint()
             odds = drift = by_odds = by_drift = NOTHING
             if len(sums):
@@ -217,7 +217,7 @@ def _add_chances(
     count, rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     head_count, head_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     rest_count, rest_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
-    count[0] = start
+    store(count, 0, load(start, 0))  # Assigning a row would take a second to compile.
     head_count[0] = 1.0
     for h in range(heads.size):
         store(head_count, 0, multiply(load(head_count, 0), load(survival, h)))

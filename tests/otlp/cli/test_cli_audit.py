@@ -47,7 +47,7 @@ def test_a_right_rule() -> None:
     assert output.startswith("LOSSLESS")
     p, q = np.random.default_rng(0).dirichlet(np.ones(4), size=2)
     best = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 3)))
-    assert f"Optimal acceptance for IID(vocabulary 4, n=3): {best:.6g}." in output
+    assert f"Optimal acceptance for IID(n=3): {best:.6g}." in output
 
 
 def test_a_wrong_rule(tmp_path: Path) -> None:
