@@ -75,6 +75,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter destroy modules at its end: extensions report leaks otherwise."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce the number of repetitions and real calls in audits."""

@@ -107,9 +107,7 @@ def load_model(
     except ImportError as error:
         raise EngineNotFoundError(MISSING) from error
     if source.startswith(SKIP) or not is_network(source):
-        raise InvalidInputError(
-            f"{source!r} cannot run alone: pass it as a draft"
-        )
+        raise InvalidInputError(f"{source!r} cannot run alone: pass it as a draft")
     folder = find_model(source)
     check_hub(folder, NETWORKS)
     if device == "auto":

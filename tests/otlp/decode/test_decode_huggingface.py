@@ -29,6 +29,7 @@ from otlp.decode.models.loading import (  # noqa: E402
     load_model,
     load_pair,
 )
+from otlp.decode.models.skipped_layers import skip_layers  # noqa: E402
 from otlp.decode.tree import ROOT  # noqa: E402
 from otlp.errors import (  # noqa: E402
     InvalidInputError,
@@ -83,6 +84,29 @@ def test_a_window_counts_positions_and_not_entries_of_the_cache(kind):
             np.testing.assert_allclose(found, expected(model, context, tree)[nodes], atol=1e-5)
         model.advance(tree, 11, 4)
         context += [*tree.path(11), 4]
+
+
+def test_a_window_that_no_layer_uses_keeps_trees():
+    whole = tiny("gemma2")
+    windows = [kind == "sliding_attention" for kind in whole.config.layer_types]
+    model = skip_layers(HuggingFaceModel(whole), np.flatnonzero(windows).tolist())
+    assert model.window == 6 and model.tree_attention
+
+
+def test_hooks_that_know_their_layers_by_identity_are_kept():
+    """The check of a window uses a copy of the network, whose layers such a hook does not know."""
+    network, context = tiny("mistral"), [3, 4, 5]
+    known = {id(layer) for layer in network.model.layers}
+
+    def hook(layer, inputs, output):
+        assert id(layer) in known
+
+    for layer in network.model.layers:
+        layer.register_forward_hook(hook)
+    model, tree = HuggingFaceModel(network), random_tree(np.random.default_rng(8), 12, SIZE)
+    model.start(np.array(context))
+    found = model.logits(tree, np.arange(12))
+    np.testing.assert_allclose(found, expected(model, context, tree), atol=1e-5)
 
 
 def test_the_trained_pair_takes_a_tree_at_once(trained):
@@ -364,6 +388,11 @@ def test_the_hub_is_asked_once_and_only_for_names_with_an_owner(monkeypatch):
         load_model("nobody/nothing")
     with pytest.raises(InvalidInputError, match=r"\(owner/name\); did you mean 'smollm2'\?"):
         load_model("smolm2")
+    with pytest.raises(InvalidInputError, match=r"\(owner/name\)$"):
+        load_model("foo")
+    for draft in ("lookup", "prompt-lookup", "skip:7,8", "copying:smollm2", "smollm2+lookup"):
+        with pytest.raises(InvalidInputError, match="cannot run alone: pass it as a draft"):
+            load_model(draft)
     assert asked == ["nobody/nothing"]
 
 

@@ -40,8 +40,8 @@ def network(kind: str):
     return transformers.AutoModelForCausalLM.from_config(KINDS[kind]).eval()
 
 
-def deleted(whole, layers: list[int]):
-    """Delete layers and renumber the others, as in a saved model."""
+def deleted(whole, layers: list[int], folder: Path):
+    """Delete layers, renumber the others, save the model and load it again."""
     config = deepcopy(whole.config)
     kept = [layer for layer in range(4) if layer not in layers]
     config.num_hidden_layers = len(kept)
@@ -58,17 +58,20 @@ def deleted(whole, layers: list[int]):
             parts[numbers[0]] = str(kept.index(int(parts[numbers[0]])))
         state[".".join(parts)] = value.clone()
     made.load_state_dict(state)
-    return made
+    made.save_pretrained(folder)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @pytest.mark.parametrize("layers", [[0], [3], [2, 1], [0, 1, 3]])
 @pytest.mark.parametrize("kind", KINDS)
-def test_laws_are_those_of_a_model_without_the_layers(kind: str, layers: list[int]) -> None:
+def test_laws_are_those_of_a_model_without_the_layers(
+    kind: str, layers: list[int], tmp_path: Path
+) -> None:
     """Bitwise equal, in one call over the text and with a cache over trees and rollbacks."""
     whole = network(kind)
     before = {name: value.clone() for name, value in whole.state_dict().items()}
     draft = skip_layers(HuggingFaceModel(whole, name="whole"), layers)
-    wanted = HuggingFaceModel(deleted(whole, layers), name="cut")
+    wanted = HuggingFaceModel(deleted(whole, layers, tmp_path), name="cut")
     tokens = torch.tensor([[5, 3, 7, 4, 6, 11, 2, 39]])
     with torch.inference_mode():
         assert torch.equal(draft.model(tokens).logits, wanted.model(tokens).logits)
@@ -198,6 +201,11 @@ def test_a_target_without_layers_runs_where_the_target_does(
 def test_names_without_layers_are_named(target: HuggingFaceModel, name: str) -> None:
     with pytest.raises(InvalidInputError, match="must list numbers of layers, as in skip:7,8"):
         load_draft(name, target)
+
+
+def test_a_model_after_the_at_sign_is_named(target: HuggingFaceModel) -> None:
+    with pytest.raises(InvalidInputError, match="must have the name of a model after @"):
+        load_draft("skip:2@", target)
 
 
 def test_what_a_name_stands_for(tmp_path: Path) -> None:
