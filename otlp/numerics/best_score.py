@@ -110,7 +110,9 @@ def _best_score(
                 rest *= exp(left[s, i, links])
                 continue
             offset = log_subtract(a, own) if a > own else -inf
-            which[size], power[size], slope[size] = s, powers[s], slopes[s, i]
+            which[size] = s
+            for k in range(links):  # Assigning rows would take seconds to compile.
+                power[size, k], slope[size, k] = powers[s, k], slopes[s, i, k]
             move(left[s, i], slope[size], power[size], offset, begin[size])
             if powers[s].prod() < least:
                 slowest, least = size, powers[s].prod()
@@ -147,7 +149,7 @@ def _add_cell(
         bottom *= exp(begin[k, -1])
     # Of each part: logarithms of its start and width, and the product of all F at both ends.
     parts = np.empty((DEEPEST + 2, 4))
-    parts[0] = (-inf, width, bottom, _product(active, width))
+    _write(parts, 0, -inf, width, bottom, _product(active, width))
     size, halved = 1, 0
     while size > 0:
         size -= 1
@@ -156,12 +158,13 @@ def _add_cell(
             move(begin[k], slopes[k], powers[k], low, base[k])
         height = chain(base[slowest], slopes[slowest], powers[slowest], width)[0]
         _integrate(part, height, nodes, weights, found)
-        gain = top - bottom
+        gain, integral, last = top - bottom, 0.0, 0.0
+        for k in range(count):
+            integral += found[0, k]
+            for row in range(1, weights.shape[0]):
+                last = max(last, abs(found[row, k]))
         if (
-            (
-                abs(found[0].sum() - gain) <= SUM_ERROR * (gain + 0.01)
-                and np.abs(found[1:]).max() <= LAST_COEFFICIENT
-            )
+            (abs(integral - gain) <= SUM_ERROR * (gain + 0.01) and last <= LAST_COEFFICIENT)
             or rest * gain <= NO_CHANCE
             or size == DEEPEST
             or halved == MOST_HALVINGS
@@ -171,10 +174,18 @@ def _add_cell(
             continue
         half = inverse(base[slowest], slopes[slowest], powers[slowest], height - log(2.0))
         middle = _product(part, half)
-        parts[size] = (np.logaddexp(low, half), log_subtract(width, half), middle, top)
-        parts[size + 1] = (low, half, bottom, middle)
+        _write(parts, size, np.logaddexp(low, half), log_subtract(width, half), middle, top)
+        _write(parts, size + 1, low, half, bottom, middle)
         size += 2
         halved += 1
+
+
+@compiled
+def _write(
+    parts: FloatArray, row: int, low: float, width: float, bottom: float, top: float
+) -> None:
+    own = parts[row]
+    own[0], own[1], own[2], own[3] = low, width, bottom, top
 
 
 @compiled

@@ -57,10 +57,9 @@ class Score(NamedTuple):
 @compiled
 def root_score() -> Score:
     """Return the largest of all scores: F(z) = z, and uniform given that it wins."""
-    one, none = np.ones(1), np.zeros(0)
-    return Score(
-        np.array([-inf, 0.0]), np.zeros(1), one, one, none, np.full((1, 1), -inf), np.zeros((0, 1))
-    )
+    edges, widths, one, left = np.empty(2), np.empty(1), np.empty(1), np.empty((1, 1))
+    edges[0], edges[1], widths[0], one[0], left[0, 0] = -inf, 0.0, 0.0, 1.0, -inf
+    return Score(edges, widths, one, one, np.empty(0), left, np.empty((0, 1)))
 
 
 @compiled
@@ -141,14 +140,18 @@ def powered(score: Score, power: float) -> Score:
     links, cells = score.slopes.shape
     if power == 1.0 and links > 0:
         return score
-    left, slopes = np.empty((links + 2, cells)), np.zeros((links + 1, cells))
-    left[: links + 1], slopes[:links] = score.left, score.slopes
-    masses = np.empty(cells)
+    left, slopes = np.empty((links + 2, cells)), np.empty((links + 1, cells))
+    masses, powers = np.empty(cells), np.empty(links + 1)
+    for k in range(links):
+        powers[k] = score.powers[k]
+    powers[links] = power
     for i in range(cells):
+        for k in range(links):  # Assigning slices would take seconds to compile.
+            left[k, i], slopes[k, i] = score.left[k, i], score.slopes[k, i]
+        left[links, i], slopes[links, i] = score.left[links, i], 0.0
         left[links + 1, i] = power * left[links, i] if left[links, i] > -inf else -inf
         rise = rise_in(score, i, score.widths[i])[0]
         masses[i] = exp(power_rise(left[links, i], rise, power)[0])
-    powers = np.append(score.powers, power)
     return Score(score.edges, score.widths, score.wins, masses, powers, left, slopes)
 
 
@@ -243,7 +246,9 @@ def sliced(
             if factor == 0.0 or (not inside and above != (i >= cell)):
                 continue
             base, slope, share = score.left[:, i], score.slopes[:, i], 1.0
-            left[:, at], slopes[:, at] = base, slope
+            for k in range(links):
+                left[k, at], slopes[k, at] = base[k], slope[k]
+            left[links, at] = base[links]
             edges[at + 1], widths[at], masses[at] = (
                 score.edges[i + 1], score.widths[i], score.masses[i]
             )  # fmt: skip

@@ -229,21 +229,37 @@ def _distinct(
     A law is a pair of group and factor.
     """
     target, draft = laws[0], laws[1]
-    tokens = np.unique(draft_tokens)
-    order = np.argsort(target[tokens] / draft[tokens])
-    groups, factors = np.empty(tokens.size, np.int64), np.empty(tokens.size)
-    place, size = np.empty(tokens.size, np.int64), 0
+    most, size = draft_tokens.size, 0
+    tokens, counts = np.empty(most, np.int64), np.empty(most, np.int64)
+    for token in draft_tokens:  # By insertion, since the sorts of NumPy take seconds to compile.
+        at = size
+        while at > 0 and tokens[at - 1] > token:
+            at -= 1
+        if at > 0 and tokens[at - 1] == token:
+            counts[at - 1] += 1
+            continue
+        for k in range(size, at, -1):
+            tokens[k], counts[k] = tokens[k - 1], counts[k - 1]
+        tokens[at], counts[at] = token, 1
+        size += 1
+    order, ratios = np.empty(size, np.int64), np.empty(size)
+    for j in range(size):
+        ratios[j], at = target[tokens[j]] / draft[tokens[j]], j
+        while at > 0 and ratios[order[at - 1]] > ratios[j]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = j
+    place, groups, drafted = np.empty(size, np.int64), np.empty(size, np.int64), counts.copy()
+    factors, law = np.empty(size), -1
     for j in order:
-        g, factor = _law_of(target[tokens[j]] / draft[tokens[j]], laws)
-        if size == 0 or g != groups[size - 1] or factor != factors[size - 1]:
-            groups[size], factors[size] = g, factor
-            size += 1
-        place[j] = size - 1
-    counts, drafted = np.zeros(tokens.size, np.int64), np.zeros(size, np.int64)
-    for at in np.searchsorted(tokens, draft_tokens):
-        counts[at] += 1
-        drafted[place[at]] += 1
-    return tokens, counts, place, groups[:size], factors[:size], drafted
+        g, factor = _law_of(ratios[j], laws)
+        if law < 0 or g != groups[law] or factor != factors[law]:
+            law += 1
+            groups[law], factors[law], drafted[law] = g, factor, 0
+        drafted[law] += counts[j]
+        place[j] = law
+    law += 1
+    return tokens[:size], counts[:size], place, groups[:law], factors[:law], drafted[:law]
 
 
 @compiled
