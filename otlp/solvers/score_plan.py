@@ -244,14 +244,16 @@ def _distinct(
         size += 1
     order, ratios = np.empty(size, np.int64), np.empty(size)
     for j in range(size):
-        ratios[j], at = target[tokens[j]] / draft[tokens[j]], j
+        ratios[j] = target[tokens[j]] / draft[tokens[j]]
+        at = j
         while at > 0 and ratios[order[at - 1]] > ratios[j]:
             order[at] = order[at - 1]
             at -= 1
         order[at] = j
     place, groups, drafted = np.empty(size, np.int64), np.empty(size, np.int64), counts.copy()
     factors, law = np.empty(size), -1
-    for j in order:
+    for k in range(size):
+        j = order[k]
         g, factor = _law_of(ratios[j], laws)
         if law < 0 or g != groups[law] or factor != factors[law]:
             law += 1
