@@ -13,7 +13,8 @@ import otlp
 from otlp.data.captures import keep_top
 from otlp.data.sampling_cuts import SAMPLING, SamplingCuts
 from otlp.distribution import min_p
-from otlp.errors import InvalidInputError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.solvers import SOLVERS
 from tests.otlp.cli.command import done, refused
 from tests.otlp.data.test_top_capture import ROUNDING, drawn, make, schemes
 
@@ -126,11 +127,11 @@ def test_what_reaches_beyond_the_tokens_that_were_kept(
     assert beyond
 
 
-@pytest.mark.parametrize("rule", ["martingale", "k-seq", "recursive-rejection", "naive"])
+@pytest.mark.parametrize("rule", SOLVERS)
 def test_rules_stay_lossless_where_cuts_leave_the_draft_beside_the_target(rule: str) -> None:
     """Also with disjoint supports, where no draft is accepted."""
-    rng = np.random.default_rng(1)
-    for seed in range(40):
+    rng, solved = np.random.default_rng(1), 0
+    for seed in range(16):
         logits = 6.0 * rng.normal(size=(2, 1, 12))
         if seed % 2:
             logits[:, :, :6] -= 40.0 * np.array([[[1.0]], [[0.0]]])
@@ -139,10 +140,21 @@ def test_rules_stay_lossless_where_cuts_leave_the_draft_beside_the_target(rule: 
             tokenizer="", source="", synthetic=True,
         )  # fmt: skip
         p, q = capture.distributions(0, sampling_top_k=3, sampling_min_p=0.1)
-        solution = otlp.solve(otlp.Problem(p, otlp.IID(q, 2)), rule)
-        assert solution.guarantee >= otlp.Guarantee.LOSSLESS
-        if not (p * q).any():
-            assert solution.acceptance == 0.0
+        most = min(2, np.count_nonzero(q))
+        each = [
+            otlp.IID(q, 2), otlp.IID(q, 1), otlp.WithoutReplacement(q, most),
+            otlp.Independent([q, q]), otlp.Greedy(q, most), *([otlp.Hub(q)] if most == 2 else []),
+        ]  # fmt: skip
+        for drafts in each:
+            try:
+                solution = otlp.solve(otlp.Problem(p, drafts), rule)
+            except UnsupportedProblemError:
+                continue
+            solved += 1
+            assert solution.guarantee >= otlp.Guarantee.LOSSLESS
+            if not (p * q).any():
+                assert solution.acceptance == 0.0
+    assert solved >= 8
 
 
 def test_the_draft_may_be_left_whole() -> None:
