@@ -40,7 +40,7 @@ from otlp.decode.models.gguf import GEMMA3, SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_draft, load_model
 from otlp.distribution import IntArray
-from otlp.studies.estimate import Estimate, ratio
+from otlp.studies.estimate import Estimate, rate_ratio, ratio
 
 NODES = 16
 CELLS = (
@@ -83,6 +83,13 @@ def played(
         "most_nodes": most,
         "decoded": ratio(np.array(decoded), np.array(calls)).record(),
     }
+
+
+def gain(one: dict[str, Any], other: dict[str, Any]) -> Estimate:
+    """Estimate the gain in tokens per call on the same prompts, in percent."""
+    sums = [np.array(row[part]) for row in (one, other) for part in ("tokens", "calls")]
+    found = rate_ratio(*sums)
+    return Estimate(*(100.0 * (end - 1.0) for end in (found.mean, found.low, found.high)))
 
 
 def check(
@@ -128,11 +135,14 @@ def main(choosing: int, checking: int, tokens: int, length: int, json_path: Path
                 say = partial(_say, step, key)
                 results.keep(key, {"rows": check(target, source, sampling, options, say)})
             step(key)
-    made = table("cell", *DECODED, "most nodes")
+    made = table("cell", *DECODED, "second over third, %", "most nodes")
     for key, cell in results.content["cells"].items():
-        rows = cell["rows"]
-        values = (str(Estimate.of(row["decoded"])) for row in rows)
-        made.add_row(key, *values, str(max(row["most_nodes"] for row in rows)))
+        rows = {row["name"]: row for row in cell["rows"]}
+        values = [str(Estimate.of(rows[scheme]["decoded"])) for scheme in DECODED]
+        most = max(row["most_nodes"] for row in cell["rows"])
+        made.add_row(
+            key, *values, gain(*(rows[scheme] for scheme in DECODED[1:])).show(0), str(most)
+        )
     console.print(made, soft_wrap=True)
 
 
