@@ -12,8 +12,7 @@ from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, warn, write_result
 from otlp.cli.prompts import Models, model_options
 from otlp.data.sampling_cuts import SAMPLING
-from otlp.decode.models.huggingface import HuggingFaceModel
-from otlp.decode.models.loading import is_network
+from otlp.decode.models.loading import COPYING, is_network
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.studies.capturing import capture, check_output, parts_folder
@@ -54,15 +53,14 @@ def command(
     models. Commands that read OUTPUT print the maximum difference.
     """
     check_output(output)
-    if not is_network(models.draft):
+    if not is_network(models.draft.removeprefix(COPYING)):
         raise InvalidInputError(
-            f"--draft must be a network, got {models.draft}: captures store logits, which another "
-            "temperature rescales, and this draft has none"
+            f"--draft must be a network, or a network after {COPYING}, got {models.draft}: "
+            "captures store logits of two networks"
         )
     cuts = (settings[name] for name in ("temperature", *SAMPLING))
     sampling = Sampling(*cuts)
     (draft, target), prompts = models.load(sampling)
-    assert isinstance(draft, HuggingFaceModel)
     try:
         with progress("capturing", len(prompts)) as step:
             made = capture(

@@ -26,6 +26,7 @@ from otlp.data.locked_folder import locked_folder
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.drafting import no_draft
 from otlp.decode.loop import rounds, start
+from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -81,7 +82,7 @@ def decode_target(
 
 
 def capture_passage(
-    draft: HuggingFaceModel,
+    draft: Model,
     target: HuggingFaceModel,
     prompt: IntArray,
     steps: int,
@@ -91,7 +92,8 @@ def capture_passage(
 
     Parameters
     ----------
-    draft, target : HuggingFaceModel
+    draft : Model
+    target : HuggingFaceModel
         Models.  The text is decoded with the target's `sampling`; the logits are kept unchanged.
     prompt : ndarray of int64, shape (T,)
     steps : int
@@ -131,7 +133,7 @@ def capture_passage(
 
 
 def capture(
-    draft: HuggingFaceModel,
+    draft: Model,
     target: HuggingFaceModel,
     prompts: Sequence[IntArray],
     path: str | os.PathLike[str],
@@ -145,7 +147,9 @@ def capture(
 
     Parameters
     ----------
-    draft, target : HuggingFaceModel
+    draft : Model
+        A network, which may be in a `Copying`.
+    target : HuggingFaceModel
     prompts : sequence of ndarray of int64
     path : path-like
         Output file.
@@ -187,13 +191,14 @@ def capture(
         check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
+    networks: tuple[Any, ...] = target, network_and_shares(draft)[0]
     plan = {  # All values that the passages depend on.
         "format": FORMAT,
         "target": target.name,
         "draft": draft.name,
         "weights or tokenizer of the target": fingerprint(target),
         "weights or tokenizer of the draft": fingerprint(draft),
-        "dtype": [str(model.model.dtype) for model in (target, draft)],
+        "dtype": [str(model.model.dtype) for model in networks],
         "sampling": str(target.sampling),
         "steps": steps,
         "seed": seed,

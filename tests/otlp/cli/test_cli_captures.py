@@ -99,6 +99,7 @@ def test_what_a_capture_cannot_be_is_said_before_models_are_loaded(tmp_path: Pat
     none = "--target /nowhere", "--device tpu9"
     assert "already exists" in refused("capture", there, *" ".join(none).split())
     new = tmp_path / "new.safetensors"
-    assert "--draft must be a network, got lookup" in refused(
-        "capture", new, "--draft", "lookup", *none[0].split()
-    )
+    for draft in ("lookup", "copying:lookup"):
+        assert f"--draft must be a network, or a network after copying:, got {draft}" in refused(
+            "capture", new, "--draft", draft, *none[0].split()
+        )

@@ -23,10 +23,12 @@ pytest.importorskip("transformers")
 
 import torch
 
-from otlp.decode import Copying, Mixture, NGram, random_pair
+from otlp.decode import Copying, Mixture, NGram, Sampling, random_pair
 from otlp.decode.models.fingerprint import files_fingerprint, fingerprint
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_pair
+from otlp.decode.models.skipped_layers import skip_layers
+from otlp.decode.tree import ROOT
 from otlp.studies.capturing import capture, capture_passage, parts_folder
 from otlp.studies.decoding import Setting, measure
 from otlp_lab.design.written_texts import write_text
@@ -295,6 +297,21 @@ def test_captured_logits_are_those_of_the_models(trained: tuple[Any, Any]) -> No
             plain = model.model(input_ids=torch.tensor([text])).logits[0].numpy()
         np.testing.assert_allclose(kept, plain[prompt.size - 1 : -1], atol=0.02)
     np.testing.assert_array_equal(made.positions, prompt.size + np.arange(3))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_a_captured_draft_may_copy(trained: tuple[Any, Any], temperature: float) -> None:
+    """The temperature rescales the logarithms of the mixture, in a capture as in decoding."""
+    target = trained[1]
+    prompt = target.encode("import os\nimport")
+    draft = Copying(skip_layers(target, [2]))
+    made = capture_passage(draft, target, prompt, 6, np.random.default_rng(0))
+    playing = Copying(draft.model, sampling=Sampling(temperature=temperature))
+    playing.start(prompt)
+    for row, token in enumerate(made.next_tokens.tolist()):
+        wanted = playing.distributions(ROOT, np.array([0]))[0]
+        assert np.abs(made.distributions(row, temperature)[1] - wanted).sum() < 0.005
+        playing.advance(ROOT, 0, token)
 
 
 def test_capture_writes_what_the_other_commands_read(tmp_path: Path) -> None:
