@@ -32,7 +32,6 @@ def hub_folder(source: str) -> Path:
     return Path(found).parent if isinstance(found, str) else path
 
 
-@cache
 def check_hub(source: str, known: Sequence[str] = ()) -> None:
     """Check that a model that is neither on this machine nor in the hub's cache is on the hub.
 
@@ -48,8 +47,6 @@ def check_hub(source: str, known: Sequence[str] = ()) -> None:
     InvalidInputError
         If the name has no owner, the hub has no such model, or the hub cannot be reached.
     """
-    from huggingface_hub import HfApi, errors
-
     near = get_close_matches(source, known, n=1, cutoff=0.6)
     suggestion = f"; did you mean {near[0]!r}?" if near else ""
     if hub_folder(source).exists():
@@ -60,15 +57,26 @@ def check_hub(source: str, known: Sequence[str] = ()) -> None:
             f"(owner/name){suggestion}"
         )
     try:
+        _request(source)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}{suggestion}") from None
+
+
+@cache
+def _request(source: str) -> None:
+    """Ask the hub for a model, once per process if it succeeds; see `check_hub`."""
+    from huggingface_hub import HfApi, errors
+
+    try:
         HfApi().model_info(source, timeout=PATIENCE)
     except errors.OfflineModeIsEnabled:
         return  # Loading reports the offline mode.
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
         raise InvalidInputError(
-            f"{source!r} is neither on this machine nor a model on the hub{suggestion}"
+            f"{source!r} is neither on this machine nor a model on the hub"
         ) from None
     except Exception as error:  # A network request may raise any exception.
         raise InvalidInputError(
             f"{source!r} is not on this machine, and the hub cannot be reached "
-            f"({type(error).__name__}){suggestion}"
+            f"({type(error).__name__})"
         ) from None
