@@ -98,17 +98,23 @@ def _check_attention(model: CachedModel) -> bool:
     try:
         probed.model, probed.window = _with_window(model.model, PROBED_WINDOW), PROBED_WINDOW
         _plain_logits(probed)
-    except Exception:  # A model, or its hooks, may contain objects that cannot be copied.
+    except Exception:  # A model or its hooks may contain objects that cannot be copied.
         probed = copy(model)
         probed.window = None  # Only a batch of paths.
     return _probe(probed)
 
 
 def _with_window(network: Any, window: int) -> Any:
-    """Return a copy of a network with another sliding window, which shares the weights."""
+    """Return a copy of a network with another sliding window, which shares the weights.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If weights are offloaded (on PyTorch's meta device), because the copy would duplicate them.
+    """
+    if any(weight.is_meta for weight in network.parameters()):
+        raise UnsupportedProblemError("a network with offloaded weights must not be copied")
     shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    hooks = (vars(part).get("_hf_hook") for part in network.modules())
-    shared |= {id(hook): hook for hook in hooks}  # Of accelerate, with offloaded weights.
     other = deepcopy(network, shared)
     other.config.get_text_config().sliding_window = window
     return other
