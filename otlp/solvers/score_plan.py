@@ -134,7 +134,8 @@ class ScorePlan(SelectionPlan):
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Return the exact distribution of the selected token; see `SelectionPlan`."""
-        tokens, counts, place, groups, factors, drafted = _distinct(draft_tokens, self._laws)
+        ordered = np.sort(draft_tokens)  # In a kernel, a sort takes seconds to compile.
+        tokens, counts, place, groups, factors, drafted = _distinct(ordered, self._laws)
         chances = best_of(drafted, *_cells(groups, factors, self._laws))
         return tokens, chances[place] * (counts / drafted[place])
 
@@ -226,42 +227,28 @@ def _distinct(
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, IntArray]:
     """Return distinct tokens, their counts and law indices; distinct laws and their counts.
 
-    A law is a pair of group and factor.
+    A law is a pair of group and factor.  `draft_tokens` must be sorted.
     """
     target, draft = laws[0], laws[1]
-    most, size = draft_tokens.size, 0
+    most, size, law_count = draft_tokens.size, 0, 0
     tokens, counts = np.empty(most, np.int64), np.empty(most, np.int64)
-    for token in draft_tokens:  # By insertion, since the sorts of NumPy take seconds to compile.
-        at = size
-        while at > 0 and tokens[at - 1] > token:
-            at -= 1
-        if at > 0 and tokens[at - 1] == token:
-            counts[at - 1] += 1
-            continue
-        for k in range(size, at, -1):
-            tokens[k], counts[k] = tokens[k - 1], counts[k - 1]
-        tokens[at], counts[at] = token, 1
-        size += 1
-    order, ratios = np.empty(size, np.int64), np.empty(size)
-    for j in range(size):
-        ratios[j] = target[tokens[j]] / draft[tokens[j]]
-        at = j
-        while at > 0 and ratios[order[at - 1]] > ratios[j]:
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = j
-    place, groups, drafted = np.empty(size, np.int64), np.empty(size, np.int64), counts.copy()
-    factors, law = np.empty(size), -1
-    for k in range(size):
-        j = order[k]
-        g, factor = _law_of(ratios[j], laws)
-        if law < 0 or g != groups[law] or factor != factors[law]:
-            law += 1
-            groups[law], factors[law], drafted[law] = g, factor, 0
-        drafted[law] += counts[j]
-        place[j] = law
-    law += 1
-    return tokens[:size], counts[:size], place, groups[:law], factors[:law], drafted[:law]
+    place, drafted = np.empty(most, np.int64), np.empty(most, np.int64)
+    groups, factors = np.empty(most, np.int64), np.empty(most)
+    for token in draft_tokens:
+        if size == 0 or token != tokens[size - 1]:
+            g, factor = _law_of(target[token] / draft[token], laws)
+            law = 0
+            while law < law_count and (groups[law] != g or factors[law] != factor):
+                law += 1
+            if law == law_count:
+                groups[law], factors[law], drafted[law] = g, factor, 0
+                law_count += 1
+            tokens[size], counts[size], place[size] = token, 0, law
+            size += 1
+        counts[size - 1] += 1
+        drafted[place[size - 1]] += 1
+    tokens, counts, place = tokens[:size], counts[:size], place[:size]
+    return tokens, counts, place, groups[:law_count], factors[:law_count], drafted[:law_count]
 
 
 @compiled
