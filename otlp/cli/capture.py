@@ -56,7 +56,7 @@ def command(
     if not is_network(models.draft.removeprefix(COPYING)):
         raise InvalidInputError(
             f"--draft must be a network, or a network after {COPYING}, got {models.draft}: "
-            "captures store logits of two networks"
+            "a capture stores logits of networks"
         )
     cuts = (settings[name] for name in ("temperature", *SAMPLING))
     sampling = Sampling(*cuts)

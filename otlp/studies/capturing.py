@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import whole_number
+from otlp.checks import is_a, whole_number
 from otlp.data.capture_file import read_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.locked_folder import locked_folder
@@ -94,7 +94,7 @@ def capture_passage(
     ----------
     draft : Model
     target : HuggingFaceModel
-        Models.  The text is decoded with the target's `sampling`; the logits are kept unchanged.
+        The text is decoded with the target's `sampling`; logits do not depend on a sampling.
     prompt : ndarray of int64, shape (T,)
     steps : int
         Maximum number of rows, at least 1; the text also ends with an end token of the target.
@@ -115,7 +115,7 @@ def capture_passage(
     for played in decode_target(draft, target, prompt, steps, rng):
         contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
         for model, kept in zip((target, draft), rows, strict=True):
-            kept.append(model.logits(ROOT, np.array([0]))[0])
+            kept.append(model.logits(ROOT, np.array([0]))[0].astype(np.float32))
         tokens.append(played.token)
     target_logits, draft_logits = _as_float16(*(np.stack(kept) for kept in rows))
     return Capture(
@@ -147,8 +147,7 @@ def capture(
 
     Parameters
     ----------
-    draft : Model
-        A network, which may be in a `Copying`.
+    draft : HuggingFaceModel, or Copying of one
     target : HuggingFaceModel
     prompts : sequence of ndarray of int64
     path : path-like
@@ -174,8 +173,9 @@ def capture(
         or the folder of parts belongs to a capture with other models, precisions, prompts or
         options, or does not belong to a capture.
     InvalidInputError
-        If `prompts` is empty, prompts and steps do not fit into the context of a model, or an
-        option is not an integer of at least 1.  Nothing is written in this case.
+        If the draft has no network, `prompts` is empty, prompts and steps do not fit into the
+        context of a model, or an option is not an integer of at least 1.  Nothing is written in
+        this case.
 
     Notes
     -----
@@ -192,6 +192,7 @@ def capture(
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
     networks: tuple[Any, ...] = target, network_and_shares(draft)[0]
+    is_a(networks[1], HuggingFaceModel, "the network of the draft")
     plan = {  # All values that the passages depend on.
         "format": FORMAT,
         "target": target.name,

@@ -299,6 +299,14 @@ def test_captured_logits_are_those_of_the_models(trained: tuple[Any, Any]) -> No
     np.testing.assert_array_equal(made.positions, prompt.size + np.arange(3))
 
 
+def test_a_draft_without_a_network_is_refused(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    target, path = trained[1], tmp_path / "new.safetensors"
+    draft = Copying(NGram(target.vocab_size))
+    with pytest.raises(InvalidInputError, match="the network of the draft must be"):
+        capture(draft, target, encoded(trained, "import os"), path, steps=1)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_a_captured_draft_may_copy(trained: tuple[Any, Any], temperature: float) -> None:
     """The temperature rescales the logarithms of the mixture, in a capture as in decoding."""
