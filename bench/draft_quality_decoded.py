@@ -29,6 +29,7 @@ from draft_quality import (
     sampled_schemes,
     written,
 )
+from draft_quality_figures import gain
 from tree_schemes import Scheme
 from trees import problems_and_chats
 
@@ -40,7 +41,7 @@ from otlp.decode.models.gguf import GEMMA3, SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import load_draft, load_model
 from otlp.distribution import IntArray
-from otlp.studies.estimate import Estimate, rate_ratio, ratio
+from otlp.studies.estimate import Estimate, ratio
 
 NODES = 16
 CELLS = (
@@ -83,13 +84,6 @@ def played(
         "most_nodes": most,
         "decoded": ratio(np.array(decoded), np.array(calls)).record(),
     }
-
-
-def gain(one: dict[str, Any], other: dict[str, Any]) -> Estimate:
-    """Estimate the gain in tokens per call on the same prompts, in percent."""
-    sums = [np.array(row[part]) for row in (one, other) for part in ("tokens", "calls")]
-    found = rate_ratio(*sums)
-    return Estimate(*(100.0 * (end - 1.0) for end in (found.mean, found.low, found.high)))
 
 
 def check(
@@ -140,9 +134,8 @@ def main(choosing: int, checking: int, tokens: int, length: int, json_path: Path
         rows = {row["name"]: row for row in cell["rows"]}
         values = [str(Estimate.of(rows[scheme]["decoded"])) for scheme in DECODED]
         most = max(row["most_nodes"] for row in cell["rows"])
-        made.add_row(
-            key, *values, gain(*(rows[scheme] for scheme in DECODED[1:])).show(0), str(most)
-        )
+        sums = [rows[scheme][part] for scheme in DECODED[1:] for part in ("tokens", "calls")]
+        made.add_row(key, *values, gain(*sums).show(0), str(most))
     console.print(made, soft_wrap=True)
 
 

@@ -6,11 +6,13 @@ The target continues the prompts at temperature 1.  Then layers are removed one 
 removes the layer with the largest remaining overlap, sum min(p, q), with the target, averaged over
 the tokens of these texts; the 95% intervals are over texts.  A draft `skip:LAYERS` has this overlap
 on similar texts (`otlp decode --draft skip:LAYERS`).  Each removed layer is stored at once, and the
-same command continues.
+same command continues if the weights and the texts are the same.
 """
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from otlp.cli.options import OutputFile
 from otlp.cli.output import progress
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, silence_transformers
+from otlp.decode.models.fingerprint import fingerprint
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import load_model
 from otlp.decode.models.skipped_layers import without_layers
@@ -76,9 +79,6 @@ def overlap(wanted: list[Tensor], found: list[Tensor]) -> Estimate:
 def main(
     target: str, prompts: str, tokens: int, layers: int, seed: int, json_path: Path | None
 ) -> None:
-    results = Results(
-        json_path, {"target": target, "prompts": prompts, "tokens": tokens, "seed": seed}
-    )
     silence_transformers()
     model = load_model(target)
     encoded = [
@@ -87,6 +87,10 @@ def main(
     starts = [one.shape[1] for one in encoded]
     texts = texts_of(model.model, encoded, tokens, seed)
     wanted = laws(model.model, texts, starts)
+    written = sha256(json.dumps([text.tolist() for text in texts]).encode()).hexdigest()[:16]
+    options = {"prompts": prompts, "tokens": tokens, "seed": seed}
+    made = {"target": target, "weights": fingerprint(model), "texts": written}
+    results = Results(json_path, options | made)
     count = int(model.model.config.get_text_config().num_hidden_layers)
     layers = min(layers, count - 1)
     skipped = [int(cell["layer"]) for cell in results.content["cells"].values()]
