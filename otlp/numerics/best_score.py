@@ -184,6 +184,7 @@ def _add_cell(
 def _write(
     parts: FloatArray, row: int, low: float, width: float, bottom: float, top: float
 ) -> None:
+    """Overwrite a row; assigning a tuple would take seconds to compile."""
     own = parts[row]
     own[0], own[1], own[2], own[3] = low, width, bottom, top
 

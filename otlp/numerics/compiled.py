@@ -206,8 +206,8 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
         other kernels.
     **options
         Options of `numba.njit`: `fastmath`; `inline="always"` to compile a kernel only as a part
-        of its callers, since other kernels are compiled by themselves and again with each caller;
-        `forceinline=True` for tiny kernels with many calls, which compile faster as calls.
+        of its callers, because other kernels are compiled by themselves and again with each caller;
+        `forceinline=True` for tiny kernels with many calls, which LLVM inlines in less time.
         Also `slp=True` to vectorise statements that do the same to neighbouring numbers
         (`otlp.numerics.lanes`), which numba does not do by default.
 

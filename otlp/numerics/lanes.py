@@ -1,7 +1,7 @@
 """Lanes of SIMD vectors: eight numbers at a time, as tuples that stay in registers.
 
 For kernels `compiled` with `slp=True`.  Loops over eight entries of several arrays would not
-vectorise, because the arrays might overlap.
+vectorise, because the arrays might overlap.  Entries must not be NaN.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Slow:
     def find_spec(self, name, path=None, target=None):
         if name in self.names:
             self.names.remove(name)
-            time.sleep(0.3)
+            time.sleep(0.5)
 
 sys.meta_path.insert(0, Slow())
 p, q = [0.1, 0.6, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]
@@ -152,7 +152,7 @@ without = otlp.Problem(p, otlp.WithoutReplacement(q, n=2))
 for name in ("global-resolution", "linear-program", "max-flow", "random-ranks"):
     given = without if name == "random-ranks" else problem
     taken, again = (otlp.solve(given, name).timings for _ in range(2))
-    assert taken.load >= 0.3 > taken.total, (name, taken)
+    assert taken.load >= 0.5 > taken.total, (name, taken)
     assert again.load == 0.0, (name, again)
 assert not Slow.names, Slow.names
 """
