@@ -1,9 +1,4 @@
-"""Sorting order of many numbers, from a sort of their bits as integers.
-
-The low bits of each double are replaced by its index, so that one plain sort, which is vectorised,
-also yields the order.  Numbers that differ only in the low bits are put in order afterwards by
-insertion or, if there are many of them, by two sorts.
-"""
+"""Sorting order of many numbers, by the digits of their bits (radix sort)."""
 
 from __future__ import annotations
 
@@ -13,15 +8,15 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 
-FEW = 256
+FEW = 4096
 """Number of values up to which NumPy's sort is faster."""
 
-LARGEST = 2**63 - 1
-"""Largest int64: all bits but the sign."""
+DIGIT_BITS = 11
+"""Number of bits per digit: six digits for 64 bits, and counts that fit in the fastest cache."""
 
 
 def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
-    """Return the stable sorting order of numbers, infinities included, without NaN.
+    """Return the stable sorting order of numbers, infinities included, without NaN; O(m).
 
     Parameters
     ----------
@@ -36,10 +31,9 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
         return np.argsort(values, kind="stable")
     # Adding zero removes the sign of minus zero.
     keys = (values.astype(np.float64) + 0.0).view(np.int64)
-    keys ^= (keys >> 63) & LARGEST  # The bits of negative floats sort in reverse.
-    packed = _pack(keys)
-    packed.sort()
-    return packed if _unpack(packed, keys) else _by_halves(keys)
+    # As unsigned integers, the bits of negative floats sort in reverse, and after the others.
+    keys ^= (keys >> 63) | np.int64(-(2**63))
+    return _by_digits(keys, np.arange(keys.size), np.empty(keys.size, np.int64))
 
 
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
@@ -52,48 +46,23 @@ def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
 
 
 @compiled
-def _pack(keys: IntArray) -> IntArray:
-    """Replace the low bits of each key by its index."""
-    mask = low_bits(keys.size)
-    packed = np.empty(keys.size, np.int64)
-    for i in range(keys.size):
-        packed[i] = (keys[i] & ~mask) | i
-    return packed
-
-
-@compiled
-def _unpack(packed: IntArray, keys: IntArray) -> bool:
-    """Turn sorted packed keys into the order; return False if too many are out of order."""
-    mask = low_bits(keys.size)
-    moves = 0
-    for k in range(keys.size):
-        place = packed[k] & mask
-        at = k
-        while at > 0 and keys[packed[at - 1]] > keys[place] and moves < keys.size:
-            packed[at] = packed[at - 1]
-            at -= 1
-            moves += 1
-        packed[at] = place
-    return moves < keys.size
-
-
-def _by_halves(keys: IntArray) -> IntArray:
-    """Sort by the low bits, then by the other bits; for many keys that differ in low bits only."""
-    mask = low_bits(keys.size)
-    places = np.arange(keys.size)
-    packed = ((keys & mask) << mask.bit_length()) | places
-    packed.sort()
-    first = packed & mask
-    packed = (keys[first] & ~mask) | places
-    packed.sort()
-    order: IntArray = first[packed & mask]
+def _by_digits(keys: IntArray, order: IntArray, other: IntArray) -> IntArray:
+    """Sort `order` by keys of 64 bits without sign, from the last digit to the first; O(m)."""
+    last = (1 << DIGIT_BITS) - 1
+    places = np.empty(last + 1, np.int64)
+    for shift in range(0, 64, DIGIT_BITS):
+        for digit in range(last + 1):
+            places[digit] = 0
+        for key in keys:
+            places[(key >> shift) & last] += 1
+        if places[(keys[0] >> shift) & last] == keys.size:
+            continue
+        begin = 0
+        for digit in range(last + 1):
+            begin, places[digit] = begin + places[digit], begin
+        for i in order:
+            digit = (keys[i] >> shift) & last
+            other[places[digit]] = i
+            places[digit] += 1
+        order, other = other, order
     return order
-
-
-@compiled(inline="always")
-def low_bits(size: int) -> int:
-    """Return a mask of the bits that hold any index below `size`."""
-    mask = 1
-    while mask < size:
-        mask *= 2
-    return mask - 1

@@ -6,7 +6,7 @@ import pytest
 from otlp.numerics.ascending import FEW, ascending
 
 
-@pytest.mark.parametrize("size", [1, FEW, FEW + 1, 1000, 2**12, 2**12 + 1, 2**17, 150_000])
+@pytest.mark.parametrize("size", [1, 1000, FEW, FEW + 1, 2**17, 150_000])
 def test_numbers_of_either_sign_are_sorted_as_numpy_sorts_them(size):
     rng = np.random.default_rng(size)
     normal = rng.standard_normal(size)

@@ -75,7 +75,7 @@ def test_a_thousand_scores_on_one_cell() -> None:
 
 
 @settings(max_examples=20)
-@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 7, 1_001, 3_000]))
+@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 7, 3_000, 5_000]))
 def test_orders_are_those_of_a_stable_sort(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     edges = [0.0, -0.0, 5e-324, 1e-310, 1.0, np.nextafter(1.0, 2.0), 1e308, np.inf]
