@@ -36,9 +36,6 @@ MOST_RATIO = 2.0**960
 ROUNDING = 2.0**-49
 """Least margin over the best prefix for which a bin is opened; smaller margins are rounding."""
 
-BLOCK = 64
-"""Number of prefixes that one bound excludes together."""
-
 
 class RatioBins(NamedTuple):
     """Sums of p and q by bins of p/q.
@@ -164,7 +161,10 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
 def bin_of(ratio: float, bits: int, last: int) -> int:
     """Return the bin of a ratio: its leading bits, clipped to the first and the last bin."""
     lead = int(np.float64(ratio).view(np.int64) >> (52 - bits))
-    return min(max(lead - ((1023 + LEAST_EXPONENT) << bits), 0), last)
+    place = lead - ((1023 + LEAST_EXPONENT) << bits)
+    if place < 0:  # `min` and `max` of integers would be two more functions to compile.
+        return 0
+    return place if place < last else last
 
 
 @compiled
@@ -284,7 +284,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
         Order of the opened tokens by p/q ascending.
     """
     bits, p, q, opened, count, tokens, ratios = bins
-    most = min(target.size, q.size + count)
+    most = q.size + count
     start, closed = np.empty(most), np.empty(most, np.bool_)
     p_mass, q_mass = np.empty(most), np.empty(most)
     size, at = 0, 0
@@ -316,15 +316,10 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
 def best_prefix(q_sum: FloatArray, p_sum: FloatArray, n: int) -> tuple[float, int]:
     """Return the maximum of Q^n - P over prefixes, at least 0, and the length of the prefix."""
     delta, size = 0.0, 0
-    for start in range(0, p_sum.size, BLOCK):
-        stop = min(start + BLOCK, p_sum.size)
-        # Both sums ascend, so this value bounds the whole block.
-        if power(q_sum[stop], n) - p_sum[start] <= delta:
-            continue
-        for k in range(start, stop):
-            value = power(q_sum[k + 1], n) - p_sum[k]
-            if value > delta:
-                delta, size = value, k + 1
+    for k in range(p_sum.size):
+        value = power(q_sum[k + 1], n) - p_sum[k]
+        if value > delta:
+            delta, size = value, k + 1
     return delta, size
 
 

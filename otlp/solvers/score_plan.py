@@ -366,7 +366,7 @@ def _write_masses(
         q = draft[i]
         if q == 0.0:
             continue
-        own = sums[i % LANES * count + int(group[i])]
+        own = sums[i % LANES * count + np.int64(group[i])]
         old, total = own[0], own[0] + q
         part = total - old
         own[0] = total
@@ -422,7 +422,7 @@ def _selected(
     draft = laws[1]
     selected = np.empty(draft.size)
     for i in range(draft.size):
-        g = int(group[i])
+        g = np.int64(group[i])
         selected[i] = draft[i] * (mean[g] + factor[i] * rise[g])
     return selected
 
@@ -440,7 +440,7 @@ def _marginals(laws: Laws, n: int, accepted: FloatArray, output: FloatArray) -> 
         p, q = target[begin : begin + BLOCK], draft[begin : begin + BLOCK]
         taken, left = accepted[begin : begin + BLOCK], output[begin : begin + BLOCK]
         for j in range(q.size):
-            g, factor = int(taken[j]), left[j]
+            g, factor = np.int64(taken[j]), left[j]
             meant[j] = groups[g, MEAN] + factor * groups[g, RISE]
             real[j] = mean[g] + factor * rise[g]
         for j in range(q.size):
