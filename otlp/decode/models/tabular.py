@@ -51,7 +51,7 @@ class TabularModel(TextModel):
                 raise InvalidInputError(
                     f"tables[{depth}] must have shape {(size,) * (depth + 1)}, got {table.shape}"
                 )
-            self.tables.append(_distributions(table.astype(np.float64), f"tables[{depth}]"))
+            self.tables.append(_distributions(table.astype(np.float64, "C"), f"tables[{depth}]"))
         super().__init__(self.tables[0].size, name)
 
     @property

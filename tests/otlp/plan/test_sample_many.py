@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,9 @@ EDGES = supported(DEGENERATE, ("auto", "max-flow", *COINS))
 FALSE_ALARM = 1e-6
 
 
+@cache
 def plan_of(name: str, solver: str) -> Plan:
-    plan = otlp.solve(SMALL[name], solver).plan
-    return plan
+    return otlp.solve(SMALL[name], solver).plan
 
 
 class Recording:
