@@ -396,21 +396,26 @@ def _remove(factor: FloatArray, size: int, row: int) -> None:
             factor[i, k + 1] = cos * two - sin * one
 
 
-@compiled
 def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray:
     """Return the step of the weights, with sum zero, to the least norm over the affine hull."""
     toward, ones = -slope, np.ones(size)
-    for vector in (toward, ones):
-        for i in range(size):
-            for k in range(i):
-                vector[i] -= factor[i, k] * vector[k]
-            vector[i] /= factor[i, i]
-        for i in range(size - 1, -1, -1):
-            vector[i] /= factor[i, i]
-            for k in range(i):
-                vector[k] -= factor[i, k] * vector[i]
-    result: FloatArray = toward - ones * (toward.sum() / ones.sum())
-    return result
+    _solve(factor, toward)
+    _solve(factor, ones)
+    step: FloatArray = toward - ones * (toward.sum() / ones.sum())
+    return step
+
+
+@compiled
+def _solve(factor: FloatArray, vector: FloatArray) -> None:
+    """Solve the equations of the factored matrix for one vector in place; O(R^2)."""
+    for i in range(vector.size):
+        for k in range(i):
+            vector[i] -= factor[i, k] * vector[k]
+        vector[i] /= factor[i, i]
+    for i in range(vector.size - 1, -1, -1):
+        vector[i] /= factor[i, i]
+        for k in range(i):
+            vector[k] -= factor[i, k] * vector[i]
 
 
 @compiled

@@ -122,7 +122,9 @@ def accepted_shares(
     total = slack * np.exp(-peak) if slack > 0.0 else 0.0
     for i in range(labels.size):
         if labels[i] >= 0:
-            alike = np.sum(labels == labels[i])
+            alike = 0
+            for label in labels:
+                alike += label == labels[i]
             accepted[i] = np.exp(alpha[labels[i]] - peak) / alike
             total += accepted[i]
     for i in range(labels.size):
