@@ -6,7 +6,6 @@ probability that a score uniform on [a, b] is the best of n, if the others are u
 
 from __future__ import annotations
 
-from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
 
@@ -32,10 +31,3 @@ def power_slope(a: float, b: float, n: int) -> float:
             b_power *= b
         bit //= 2
     return slope
-
-
-@compiled(inline="always")
-def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
-    """Write the slope between each pair of neighbours in `ends`; O(G log n) for G slopes."""
-    for k in range(ends.size - 1):
-        slopes[k] = power_slope(ends[k], ends[k + 1], n)

@@ -141,11 +141,12 @@ def ratio_bins(target: FloatArray, draft: FloatArray, n: int, bits: int) -> Rati
             sums[b, column] = 0.0
     for i in range(target.size):
         if draft[i] > 0.0:
-            own, p, q = sums[place[i]], target[i], draft[i]
-            p_old, q_old = own[0], own[1]
-            own[0], own[1] = p_old + p, q_old + q
-            own[2] += (max(p_old, p) - own[0]) + min(p_old, p)
-            own[3] += (max(q_old, q) - own[1]) + min(q_old, q)
+            b, p, q = place[i], target[i], draft[i]
+            p_old, q_old = sums[b, 0], sums[b, 1]
+            p_new, q_new = p_old + p, q_old + q
+            sums[b, 0], sums[b, 1] = p_new, q_new
+            sums[b, 2] += (max(p_old, p) - p_new) + min(p_old, p)
+            sums[b, 3] += (max(q_old, q) - q_new) + min(q_old, q)
     p_mass, q_mass = np.empty(last + 1), np.empty(last + 1)
     p_sum, q_sum = np.empty(last + 2), np.empty(last + 2)
     p_sum[0], q_sum[0] = 0.0, 0.0

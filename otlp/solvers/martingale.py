@@ -21,7 +21,7 @@ from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
-from otlp.numerics.power_slope import power_slopes
+from otlp.numerics.power_slope import power_slope
 from otlp.numerics.prefix_sums import accumulate
 from otlp.numerics.ratio_bins import (
     MOST_RATIO,
@@ -132,10 +132,10 @@ def _score_laws(
     subset = ratios_below(target, draft, start[length] if length < size else np.inf)
     begin, end = _clip(level, q, closed, q_sum, p_sum, delta, n)
     mean, need = np.empty(end - begin), np.empty(end - begin)
-    power_slopes(q_sum[begin : end + 1], n, mean)
     groups = np.empty((end - begin, 5))
     for g in range(end - begin):
         own = begin + g
+        mean[g] = power_slope(q_sum[own], q_sum[own + 1], n)
         rise = level[own] - mean[g] if q[own] >= LEAST_MASS else 0.0
         need[g] = q[own] * rise
         groups[g, START] = start[own] if g > 0 else 0.0

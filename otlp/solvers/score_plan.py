@@ -30,7 +30,7 @@ from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
-from otlp.numerics.power_slope import power_slopes
+from otlp.numerics.power_slope import power_slope
 from otlp.numerics.prefix_sums import accumulate
 from otlp.numerics.ratio_bins import MOST_RATIO, bin_of
 from otlp.numerics.sums import total
@@ -44,9 +44,6 @@ IndexArray = npt.NDArray[np.int32]
 # Columns of `ScoreLaws.groups`; rows of `ScoreLaws.pairs` and `ScoreLaws.shares`.
 START, MEAN, GAIN, REST, RISE = 0, 1, 2, 3, 4
 LOW, HIGH = 0, 1
-
-BLOCK = 512
-"""Number of tokens per block in lookups of score laws, small enough for the fastest cache."""
 
 LANES = 4
 """Number of independent sums per group: consecutive tokens of one group add to different sums, so
@@ -208,9 +205,8 @@ def _law_in(place: int, ratio: float, spans: IndexArray, groups: FloatArray) -> 
             g = middle
         else:
             last = middle - 1
-    own = groups[g]
     ratio = min(ratio, MOST_RATIO)
-    return int(g), max(0.0, (ratio - own[MEAN]) * own[GAIN] + own[REST])
+    return int(g), max(0.0, (ratio - groups[g, MEAN]) * groups[g, GAIN] + groups[g, REST])
 
 
 @compiled
@@ -334,22 +330,12 @@ def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
     """Write group and factor of each token; a token that is never drafted has ratio 0."""
     target, draft = laws[0], laws[1]
     bits, spans, groups = laws[2], laws[3], laws[4]
-    place, ratio = np.empty(BLOCK, np.int64), np.empty(BLOCK)
-    for begin in range(0, group.size, BLOCK):
-        # Index slices with `j`, because numba checks the sign of an index `begin + j`.
-        p, q = target[begin : begin + BLOCK], draft[begin : begin + BLOCK]
-        own, factors = group[begin : begin + BLOCK], factor[begin : begin + BLOCK]
-        first = 0
-        while first < q.size and q[first] == 0.0:
-            own[first], factors[first] = 0.0, 0.0
-            first += 1
-        if first == q.size:
-            continue
-        for j in range(q.size):
-            ratio[j] = p[j] / q[j] if q[j] > 0.0 else 0.0
-            place[j] = bin_of(ratio[j], bits, spans.shape[0] - 1)
-        for j in range(q.size):
-            own[j], factors[j] = _law_in(place[j], ratio[j], spans, groups)
+    for i in range(draft.size):
+        factor[i] = target[i] / draft[i] if draft[i] > 0.0 else 0.0
+        group[i] = bin_of(factor[i], bits, spans.shape[0] - 1)
+    for i in range(draft.size):
+        if draft[i] > 0.0:
+            group[i], factor[i] = _law_in(int(group[i]), factor[i], spans, groups)
 
 
 @compiled(inline="always")
@@ -366,19 +352,19 @@ def _write_masses(
         q = draft[i]
         if q == 0.0:
             continue
-        own = sums[i % LANES * count + np.int64(group[i])]
-        old, total = own[0], own[0] + q
+        row = i % LANES * count + int(group[i])
+        old, total = sums[row, 0], sums[row, 0] + q
         part = total - old
-        own[0] = total
-        own[1] += (old - (total - part)) + (q - part)  # Rounding error.
-        own[2] += q * factor[i]
+        sums[row, 0] = total
+        sums[row, 1] += (old - (total - part)) + (q - part)  # Rounding error.
+        sums[row, 2] += q * factor[i]
     for g in range(count):
         held, lost, moved = 0.0, 0.0, 0.0
         for lane in range(LANES):
-            own = sums[lane * count + g]
-            held += own[0]
-            lost += own[1]
-            moved += own[2]
+            row = lane * count + g
+            held += sums[row, 0]
+            lost += sums[row, 1]
+            moved += sums[row, 2]
         mass[g], moving[g] = held + lost, moved
 
 
@@ -405,9 +391,8 @@ def _write_rates(
         held[a] -= moved
         held[b] += moved
     accumulate(held)
-    power_slopes(edges, n, mean)
     for g in range(mean.size):
-        rise[g] = 0.0
+        mean[g], rise[g] = power_slope(edges[g], edges[g + 1], n), 0.0
     for t in range(pairs.shape[1]):
         a, b = pairs[LOW, t], pairs[HIGH, t]
         rise[a] += up[t] * (mean[b] - mean[a])
@@ -422,7 +407,7 @@ def _selected(
     draft = laws[1]
     selected = np.empty(draft.size)
     for i in range(draft.size):
-        g = np.int64(group[i])
+        g = int(group[i])
         selected[i] = draft[i] * (mean[g] + factor[i] * rise[g])
     return selected
 
@@ -435,18 +420,15 @@ def _marginals(laws: Laws, n: int, accepted: FloatArray, output: FloatArray) -> 
     _write_laws(laws, accepted, output)
     mean, rise = np.empty(groups.shape[0]), np.empty(groups.shape[0])
     _write_rates(laws, n, accepted, output, mean, rise)
-    meant, real = np.empty(BLOCK), np.empty(BLOCK)
-    for begin in range(0, draft.size, BLOCK):
-        p, q = target[begin : begin + BLOCK], draft[begin : begin + BLOCK]
-        taken, left = accepted[begin : begin + BLOCK], output[begin : begin + BLOCK]
-        for j in range(q.size):
-            g, factor = np.int64(taken[j]), left[j]
-            meant[j] = groups[g, MEAN] + factor * groups[g, RISE]
-            real[j] = mean[g] + factor * rise[g]
-        for j in range(q.size):
-            y = q[j] * meant[j]
-            taken[j] = q[j] * real[j] * (p[j] / max(max(p[j], y), LEAST))
-            left[j] = max(p[j] - y, 0.0)
+    for i in range(draft.size):
+        g, factor = int(accepted[i]), output[i]
+        accepted[i] = mean[g] + factor * rise[g]
+        output[i] = groups[g, MEAN] + factor * groups[g, RISE]
+    for i in range(draft.size):  # This loop without lookups is vectorised.
+        p, q = target[i], draft[i]
+        y = q * output[i]
+        accepted[i] *= q * (p / max(max(p, y), LEAST))
+        output[i] = max(p - y, 0.0)
     whole, rest = total(output), max(0.0, 1.0 - total(accepted))
     if whole <= 0.0:  # Then the residual is sampled with probability zero, except for rounding.
         whole = 1.0
