@@ -63,7 +63,7 @@ def only_the_root_of_the_first(x: Any, p: Any, q: Any) -> Any:
 
 
 @pytest.mark.usefixtures("few_repetitions")
-@pytest.mark.parametrize("batch", [2, 5])
+@pytest.mark.parametrize("batch", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "seen",
     [first_law, drafts_of_the_row_before, only_the_root_of_the_first],

@@ -96,11 +96,11 @@ def test_every_algorithm_at_every_size(name, sizes):
 @pytest.mark.parametrize(
     "branching", [(1,), (2,), (3,), (2, 2), (3, 1), (1, 3), (2, 1, 2)], ids=str
 )
-def test_trees_at_every_size(branching, make, verification):
-    for vocab_size in (2, 3, 4):
-        rng = np.random.default_rng(21)
-        pair = random_pair(vocab_size, len(branching) + 1, rng)
-        assert_kept_by_prefixes(pair, rng, make(branching), verification)
+@pytest.mark.parametrize("vocab_size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_trees_at_every_size(vocab_size, branching, make, verification):
+    rng = np.random.default_rng(21)
+    pair = random_pair(vocab_size, len(branching) + 1, rng)
+    assert_kept_by_prefixes(pair, rng, make(branching), verification)
 
 
 TREES = [

@@ -126,7 +126,10 @@ SAMPLINGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize(
+    "size",
+    [2, 3, pytest.param(4, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow), 6],
+)
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_texts_are_those_of_plain_decoding(size: int, sampling: Sampling) -> None:
     """Forty-five texts per case, 1,125 in total."""

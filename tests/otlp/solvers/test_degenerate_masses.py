@@ -110,7 +110,16 @@ def test_a_token_whose_share_underflows_can_still_be_drafted(scheme: str) -> Non
     check_solution(solution)
 
 
-@pytest.mark.parametrize("tiny", [5e-324, 1e-323, 1e-320, 2.3e-308, 1e-300])
+@pytest.mark.parametrize(
+    "tiny",
+    [
+        5e-324,
+        pytest.param(1e-323, marks=pytest.mark.slow),
+        1e-320,
+        pytest.param(2.3e-308, marks=pytest.mark.slow),
+        1e-300,
+    ],
+)
 @pytest.mark.parametrize("scheme", [otlp.IID, otlp.WithoutReplacement])
 def test_every_conditional_of_subnormal_masses_is_a_distribution(
     scheme: type[otlp.IID] | type[otlp.WithoutReplacement], tiny: float
