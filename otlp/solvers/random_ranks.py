@@ -293,26 +293,25 @@ def _swap(
     for k in range(size):
         begin[k + 1] += begin[k] + 1
     tokens, shares = np.empty(begin[size], np.int64), np.empty(begin[size])
-    free, reached = begin[:size].copy(), np.zeros(size)
+    free = begin[:size].copy()
     for k in range(size):
-        own, above = begin[k], 0.0
+        own = begin[k]
         if wanted[k] > marginals[k]:
-            own, reached[k] = begin[k + 1] - 1, left[k]
-            above = arrivals[k] - left[k]
+            own = begin[k + 1] - 1
         else:
             free[k] = begin[k + 1] - 1
-        tokens[own] = k
-        shares[own] = _rank_share(above, left[k], single[k], arrivals[k], arrives[k])
+        tokens[own], shares[own] = k, left[k]
     for swap in range(swaps):
-        a, b, part = low[swap], high[swap], moved[swap]
+        a, b = low[swap], high[swap]
         for here, other, on in ((a, b, 1), (b, a, -1)):
-            reached[other] += part
-            tokens[free[here]] = other
-            shares[free[here]] = _rank_share(
-                arrivals[other] - reached[other], part, single[other], arrivals[other],
-                arrives[other],
-            )  # fmt: skip
+            tokens[free[here]], shares[free[here]] = other, moved[swap]
             free[here] += on
+    above = arrivals.copy()
+    for rank in range(tokens.size):
+        k, part = tokens[rank], shares[rank]
+        above[k] -= part
+        # Each token of a group practically never arrives twice, so its rank is uniform.
+        shares[rank] = _share(above[k], part) / arrives[k] if single[k] else part / arrivals[k]
     return tokens, shares
 
 
@@ -322,13 +321,6 @@ def _growth(gain: float, top: float, bottom: float) -> float:
     half = 0.5 * (top - bottom - gain)
     rest = half * half - bottom * gain
     return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
-
-
-@compiled
-def _rank_share(above: float, part: float, single: bool, arrivals: float, arrives: float) -> float:
-    """Return the probability that a token which arrives has its best rank in a part."""
-    # Each token of a group practically never arrives twice, so its rank is uniform over the parts.
-    return _share(above, part) / arrives if single else part / arrivals
 
 
 @compiled
