@@ -12,7 +12,7 @@ a fixed-point iteration with Anderson acceleration corrects this.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import PROVABLE, Orderings
-from otlp.solvers.rank_items import RARE, OrderedItems, attempts
+from otlp.solvers.rank_items import RARE, RankItems, attempts
 from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -122,22 +122,20 @@ class RandomRanks(Solver):
         clock.charge("reduce")
         drafts = small.drafts
         assert isinstance(drafts, WithoutReplacement)
-        swaps, corrections = None, 0
-        for ordered in attempts(small.target, drafts, 0.5 * self.gap):
-            found = self._swaps(small.target, drafts, ordered, self.max_iterations - corrections)
-            corrections += found.corrections
-            if swaps is None or found.gap < swaps.gap:
-                swaps = found
-            if swaps.gap <= self.gap or corrections == self.max_iterations:
+        found, corrections = list[tuple[float, RankPlan, Mask]](), 0
+        for items in attempts(small.target, drafts, 0.5 * self.gap):
+            gap, plan, more = self._swaps(small, items, self.max_iterations - corrections)
+            corrections += more
+            found.append((gap, plan, items.optimum[1]))
+            if gap <= self.gap or corrections == self.max_iterations:
                 break
-        assert swaps is not None
+        gap, plan, subset = min(found, key=lambda each: each[0])
         clock.charge("solve")
-        if swaps.gap > max(self.gap, PROVABLE) and corrections < self.max_iterations:
+        if gap > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
-        plan = RankPlan(small, swaps.law, swaps.names, swaps.ranked, swaps.shares)
-        lifted, dual = Support().lift(PrimalDual(plan, swaps.subset), inverse)
+        lifted, dual = Support().lift(PrimalDual(plan, subset), inverse)
         clock.charge("recover")
-        gap, solved = swaps.gap, swaps.gap <= self.gap
+        solved = gap <= self.gap
         ended = "stalled" if corrections < self.max_iterations else "stopped"
         return Answer(
             lifted,
@@ -145,21 +143,19 @@ class RandomRanks(Solver):
             dual,
             Status.SOLVED if solved else Status.ITERATION_LIMIT,
             "" if solved else f"the swaps {ended} at a gap of {gap:.3g}; the plan is lossless",
-            {"corrections": corrections, "ranks": swaps.shares.size},
+            {"corrections": corrections, "ranks": plan.ranks.size},
         )
 
-    def _swaps(
-        self, target: FloatArray, drafts: WithoutReplacement, ordered: OrderedItems, most: int
-    ) -> _Swaps:
-        """Swap places of items, with at most `most` corrections."""
-        items, marginals, laws, delta, subset, wanted = ordered
-        size, single, names = items.order.size, items.single, items.names
-        best, law = (np.arange(size), np.ones(size), laws), marginals
+    def _swaps(self, problem: Problem, items: RankItems, most: int) -> tuple[float, RankPlan, int]:
+        """Swap places of items; return gap, plan, and number of corrections, at most `most`."""
+        (law, laws), (delta, _, wanted) = items.ordering, items.optimum
+        marginals, single, ranks = law, items.single, np.arange(items.order.size)
+        best = ranks, np.ones(ranks.size), laws
         least, corrections = _gap(delta, items.target, law), 0
         for factor in TIME_FACTORS:
             if least <= self.gap or corrections == most:
                 break
-            time = factor * _truncation_time(items.draft, single, drafts.n)
+            time = factor * _truncation_time(items.draft, single, problem.n)
             arrivals = np.minimum(time * items.draft, MOST_ARRIVALS)
             iterates, residuals, sizes = [wanted], list[FloatArray](), list[float]()
             while corrections < most:
@@ -177,21 +173,10 @@ class RandomRanks(Solver):
                     break
                 iterates = [*iterates[-HISTORY:], _accelerated(iterates, residuals, items.draft)]
         ranks, shares, laws = best
-        selected = drafts._race.law(names, items.order, law, laws)
-        gap = _gap(delta, target, selected)
-        return _Swaps(gap, corrections, selected, names, items.order[ranks], shares, subset)
-
-
-class _Swaps(NamedTuple):
-    """Ranks of the tokens and groups; see `RankPlan`."""
-
-    gap: float
-    corrections: int
-    law: FloatArray
-    names: IntArray
-    ranked: IntArray
-    shares: FloatArray
-    subset: Mask
+        assert isinstance(problem.drafts, WithoutReplacement)
+        selected = problem.drafts._race.law(items.names, items.order, law, laws)
+        plan = RankPlan(problem, selected, items.names, items.order[ranks], shares)
+        return _gap(delta, problem.target, selected), plan, corrections
 
 
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import WithoutReplacement
-from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.without_replacement import NO_GROUPS
 from otlp.numerics.ascending import by_ratio
 from otlp.numerics.compiled import compiled
@@ -36,7 +36,8 @@ FEWEST = 12
 """Least number of tokens of a group: a step of a group costs as much as one of each."""
 
 
-class RankItems(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class RankItems:
     """Groups and single tokens that can be drafted, by p/q ascending.
 
     Attributes
@@ -47,10 +48,8 @@ class RankItems(NamedTuple):
         Name of each item.
     target, draft : ndarray, shape (K,)
         Masses p and q of each item.
-    n : int
-        Number of drafts.
-    race : ExponentialRace
-        Race in which `steps`, shape (K,), are the tokens and groups of the items.
+    drafts : WithoutReplacement
+        Drafts in whose race `steps`, shape (K,), are the tokens and groups of the items.
     steps : ndarray, shape (K,)
     sums : ndarray, shape (G, TERMS)
         Power sums of the groups; see `otlp.drafts.token_groups.power_sums`.
@@ -60,8 +59,7 @@ class RankItems(NamedTuple):
     order: IntArray
     target: FloatArray
     draft: FloatArray
-    n: int
-    race: ExponentialRace
+    drafts: WithoutReplacement
     steps: IntArray
     sums: FloatArray
 
@@ -71,10 +69,9 @@ class RankItems(NamedTuple):
         order = by_ratio(target, drafts.draft)[::-1]
         order = order[drafts.draft[order] > 0.0]
         # Rename the tokens by their rank: memory is read in order.
-        renamed, ranks = drafts._renamed(order, order.size), np.arange(order.size)
-        masses = target[order], renamed.draft
+        drafts, ranks = drafts._renamed(order, order.size), np.arange(order.size)
         names = np.arange(target.size)
-        return cls(names, order, *masses, drafts.n, renamed._race, ranks, NO_GROUPS)
+        return cls(names, order, target[order], drafts.draft, drafts, ranks, NO_GROUPS)
 
     @classmethod
     def groups(cls, target: FloatArray, drafts: WithoutReplacement, names: IntArray) -> RankItems:
@@ -84,7 +81,7 @@ class RankItems(NamedTuple):
         sums = drafts._race.power_sums(names, size - names.size)
         found = np.flatnonzero(q)
         order = found[by_ratio(p[found], q[found])[::-1]]
-        return cls(names, order, p[order], q[order], drafts.n, drafts._race, order, sums)
+        return cls(names, order, p[order], q[order], drafts, order, sums)
 
     @property
     def single(self) -> Mask:
@@ -105,44 +102,23 @@ class RankItems(NamedTuple):
         selected : ndarray, shape (K,)
         laws : ndarray, shape (G, TERMS)
         """
-        chances, laws = self.race.chances(self.n, self.steps[ranks], shares, self.sums)
+        race, n = self.drafts._race, self.drafts.n
+        chances, laws = race.chances(n, self.steps[ranks], shares, self.sums)
         return sum_by(ranks, shares * chances, self.order.size), laws
 
+    @cached_property
+    def ordering(self) -> tuple[FloatArray, FloatArray]:
+        """What `selected` returns for the ordering by p/q; one step for each item."""
+        ranks = np.arange(self.order.size)
+        return self.selected(ranks, np.ones(ranks.size))
 
-class OrderedItems(NamedTuple):
-    """Items, and their selection in the ordering by p/q.
-
-    Attributes
-    ----------
-    items : RankItems
-    marginals : ndarray, shape (K,)
-        Selection probability of each item.
-    laws : ndarray, shape (G, TERMS)
-        See `RankItems.selected`.
-    delta : float
-        1 - alpha*.
-    subset : ndarray of bool, shape (V,)
-        H*.
-    wanted : ndarray, shape (K,)
-        The optimal selection y with y/p as even as possible.
-    """
-
-    items: RankItems
-    marginals: FloatArray
-    laws: FloatArray
-    delta: float
-    subset: Mask
-    wanted: FloatArray
-
-    @classmethod
-    def of(cls, items: RankItems) -> OrderedItems:
-        """Compute the selection; one step for each item."""
-        ranks = np.arange(items.order.size)
-        marginals, laws = items.selected(ranks, np.ones(ranks.size))
-        delta, length, wanted = _isotonic(items.target, marginals)
-        inside = np.zeros(items.names.size + len(items.sums), dtype=bool)
-        inside[items.order[:length]] = True
-        return cls(items, marginals, laws, delta, inside[items.names], wanted)
+    @cached_property
+    def optimum(self) -> tuple[float, Mask, FloatArray]:
+        """1 - alpha*; H*, shape (V,); optimal selection y with y/p as even as possible, (K,)."""
+        delta, length, wanted = _isotonic(self.target, self.ordering[0])
+        inside = np.zeros(self.names.size + len(self.sums), dtype=bool)
+        inside[self.order[:length]] = True
+        return delta, inside[self.names], wanted
 
     def opened(self, target: FloatArray, loss: float) -> IntArray:
         """Return the names if tokens leave the groups that lose acceptance.
@@ -157,15 +133,15 @@ class OrderedItems(NamedTuple):
         loss : float
             Acceptance that may be lost.
         """
-        items, groups = self.items, ~self.items.single
-        law = items.race.law(items.names, items.order, self.marginals, self.laws)
-        level, mean = np.zeros((2, len(items.sums)))
-        group, least = items.order[groups] - law.size, np.maximum(self.marginals[groups], RARE)
-        level[group], mean[group] = self.wanted[groups] / least, items.target[groups] / least
-        return _opened(target, law, items.names, level, mean, loss)
+        groups, (marginals, laws), wanted = ~self.single, self.ordering, self.optimum[2]
+        law = self.drafts._race.law(self.names, self.order, marginals, laws)
+        level, mean = np.zeros((2, len(self.sums)))
+        group, least = self.order[groups] - law.size, np.maximum(marginals[groups], RARE)
+        level[group], mean[group] = wanted[groups] / least, self.target[groups] / least
+        return _opened(target, law, self.names, level, mean, loss)
 
 
-def attempts(target: FloatArray, drafts: WithoutReplacement, loss: float) -> Iterator[OrderedItems]:
+def attempts(target: FloatArray, drafts: WithoutReplacement, loss: float) -> Iterator[RankItems]:
     """Yield the items to swap: groups, if they save time, and then single tokens.
 
     Parameters
@@ -177,13 +153,13 @@ def attempts(target: FloatArray, drafts: WithoutReplacement, loss: float) -> Ite
     """
     names = group_by_ratio(target, drafts.draft, drafts._race.groupable)
     if names.max() >= target.size:
-        ordered = OrderedItems.of(RankItems.groups(target, drafts, names))
-        opened = ordered.opened(target, loss)
+        items = RankItems.groups(target, drafts, names)
+        opened = items.opened(target, loss)
         if np.array_equal(names, opened):
-            yield ordered
+            yield items
         elif opened.max() >= target.size:
-            yield OrderedItems.of(RankItems.groups(target, drafts, opened))
-    yield OrderedItems.of(RankItems.tokens(target, drafts))
+            yield RankItems.groups(target, drafts, opened)
+    yield RankItems.tokens(target, drafts)
 
 
 def _isotonic(target: FloatArray, marginals: FloatArray) -> tuple[float, int, FloatArray]:
@@ -247,7 +223,7 @@ def _opened(
     mean: FloatArray,
     loss: float,
 ) -> IntArray:
-    """See `OrderedItems.opened`; `level` and `mean` have the shape (G,)."""
+    """See `RankItems.opened`; `level` and `mean` have the shape (G,)."""
     size, lost, whole = law.size, np.zeros(level.size), 0.0
     for i in range(size):
         group = names[i] - size
