@@ -91,19 +91,16 @@ def level_masses(
             q += draft[ratios[k]]
         rest[k] = q
     left = 1.0 if q >= 1.0 else -np.expm1(n * np.log1p(-q))
+    level, clipped = 0.0, False
     for k in range(ratios.size):
         x = ratios[k]
         if subset[x]:
             continue
-        # Find the first token whose ratio exceeds the level that it and later tokens would need.
-        # If the rest of q is subnormal, the level clips nothing.
-        level = left / rest[k]
-        if level * draft[x] < target[x]:
-            for later in range(k, ratios.size):
-                y = ratios[later]
-                if not subset[y]:
-                    result[y] = min(max(level, 0.0) * draft[y], target[y])
-            break
-        result[x] = target[x]
-        left -= target[x]
+        if not clipped:
+            # The level is final at the first token whose ratio exceeds what it and later tokens
+            # would need.  If the rest of q is subnormal, the level clips nothing.
+            level = max(left / rest[k], 0.0)
+            clipped = level * draft[x] < target[x]
+        result[x] = min(level * draft[x], target[x])
+        left -= result[x]
     return result
