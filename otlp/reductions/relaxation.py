@@ -10,8 +10,7 @@ import numpy as np
 from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import DraftTuples, TokenSets
-from otlp.plan import TablePlan
-from otlp.plan.plan import residual_distribution
+from otlp.plan import SetPlan, TablePlan
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
 
@@ -112,13 +111,8 @@ def list_tuples(problem: Problem, memory_limit: int) -> tuple[DraftTuples, Token
 def lift(inverse: RelaxationInverse, flow: FloatArray) -> TablePlan:
     """Return the plan of Eq. 3, after scaling entries, sets and tokens of the flow down to fit."""
     problem, tuples, groups = inverse
+    plan = SetPlan(problem, groups, flow)
     conditionals = np.zeros((len(groups), problem.vocab_size))
-    available = groups.mass[groups.rows]
-    conditionals[groups.rows, groups.members] = np.clip(flow, 0.0, available) / available
-    conditionals /= np.maximum(conditionals.sum(axis=1, keepdims=True), 1.0)
-    taken = tuples.mass @ conditionals
-    target = problem.target
-    conditionals *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
-    left = residual_distribution(target, tuples.mass @ conditionals)
+    conditionals[groups.rows, groups.members] = plan.share
     rejected = np.maximum(1.0 - conditionals.sum(axis=1, keepdims=True), 0.0)
-    return TablePlan(problem, tuples, conditionals + rejected * left)
+    return TablePlan(problem, tuples, conditionals + rejected * plan.residual)
