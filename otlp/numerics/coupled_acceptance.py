@@ -96,8 +96,6 @@ def coupled_acceptance(
     places = np.unique(np.linspace(0, light.size - 1, knots).astype(int))
     at = np.unique(np.append(ratios[:knots], light[places]))
     found, bound = _acceptance_at(at, p[heavy], q[heavy], rest, n)
-    if at.size == 1:
-        return float(p[can].sum() * found[0]), float(p[can].sum() * bound[0])
     above = np.searchsorted(at, ratios).clip(1, at.size - 1)
     exact = at[above] == ratios
     falls = np.where(exact | (at[0] == ratios), 0.0, found[above - 1] - found[above])
