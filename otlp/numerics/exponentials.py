@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from otlp.checks import FloatArray, whole_number
+from otlp.checks import whole_number
+from otlp.distribution import FloatArray, frozen
 from otlp.errors import InvalidInputError
 
 GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -139,9 +140,7 @@ def exponentials(key: Any, tokens: Any) -> Any:
 @lru_cache(maxsize=64)
 def noise_row(seed: tuple[int, ...], place: int, size: int) -> FloatArray:
     """Return the first tokens of a row, shape (size,), read-only; cached for draft and target."""
-    found: FloatArray = exponentials(row_key(seed, place), np.arange(size))
-    found.setflags(write=False)
-    return found
+    return frozen(exponentials(row_key(seed, place), np.arange(size)))
 
 
 def _split_mix(bits: Any) -> Any:

@@ -25,12 +25,8 @@ PROVABLE = GAP_TOLERANCE - 1e-12
 ENUMERATION_LIMIT = 1e5
 """Maximum of members of all token sets times orderings for an enumeration of the acceptance."""
 
-STATUS = {
-    "gap": Status.SOLVED,
-    "iterations": Status.ITERATION_LIMIT,
-    "time": Status.TIME_LIMIT,
-    "rounding": Status.ITERATION_LIMIT,
-}
+STATUS = {"gap": Status.SOLVED, "time": Status.TIME_LIMIT}
+"""Status by what stopped the algorithm; `Status.ITERATION_LIMIT` for anything else."""
 
 
 class OrderingsPlan(SelectionPlan):
@@ -195,7 +191,7 @@ class Orderings(Solver):
             lifted,
             Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
             subset,
-            STATUS[found.stopped],
+            STATUS.get(found.stopped, Status.ITERATION_LIMIT),
             message,
             {"orderings": found.weights.size, "iterations": found.iterations},
         )

@@ -401,12 +401,10 @@ class RecursiveRejection(Solver):
             plan = RecursiveRejectionPlan(problem, independent)
         else:
             samples = 0 if self.work(problem) <= self.max_sequences else self.samples
-            fast = isinstance(drafts, WithoutReplacement) and not _reciprocals_overflow(drafts)
+            # The faster steps divide by the remaining mass of q.
+            fast = isinstance(drafts, WithoutReplacement) and (
+                drafts.draft[drafts.support].min() >= LEAST_DRAFT
+            )
             kind = RecursiveRejectionWithoutReplacementPlan if fast else SequentialRejectionPlan
             plan = kind(problem, samples, self.seed, self.time_limit)
         return Answer(plan, Guarantee.LOSSLESS)
-
-
-def _reciprocals_overflow(drafts: WithoutReplacement) -> bool:
-    """Return whether the remaining mass of q may be too small for the faster steps to divide by."""
-    return bool(((drafts.draft > 0.0) & (drafts.draft < LEAST_DRAFT)).any())
