@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, update_wrapper
 from hashlib import sha256
 from pathlib import Path
@@ -43,17 +43,12 @@ class Kernel(Generic[P, R]):
     load it.  If neither folder is writable, every process compiles the function again.
     """
 
-    def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
-        self.function, self.loaded = function, False
-        self.options = {name: value for name, value in options.items() if name != "slp"}
-        self.slp = options.get("slp", False)
+    def __init__(self, function: Callable[P, R], slp: bool = False, **options: Any) -> None:
+        self.function, self.slp, self.options = function, slp, options
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the compiled function; time limits exclude the compilation for new types."""
-        if not self.loaded:
-            with loading(), _without_garbage_collection():
-                self.loaded = bool(self.dispatcher)
         try:
             return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
         except SystemError as error:  # Ctrl-C while the kernel ran and created an array
@@ -64,23 +59,23 @@ class Kernel(Generic[P, R]):
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's compiled function, or the Python function if NUMBA_DISABLE_JIT=1."""
-        from numba import njit
+        with loading(), _without_garbage_collection():
+            from numba import njit
 
-        # Release the GIL so that threads run in parallel; kernels use no Python objects.  Division
-        # by zero returns inf or NaN, since checks take long to compile and prevent vectorisation.
-        options = {"nogil": True, "error_model": "numpy", **self.options}
-        dispatcher = njit(**options)(self.function)
-        if dispatcher is self.function:
-            return np.errstate(all="ignore")(self.function)  # machine code does not warn either
-        if self.slp:
-            dispatcher.compile = _with_slp(dispatcher.compile)
-        dispatcher.compile = _ignoring_cache_errors(dispatcher.compile, dispatcher)
-        try:
-            dispatcher.enable_caching()
-        except RuntimeError:  # neither the package nor the user's cache folder is writable
+            # Release the GIL so that threads run in parallel; kernels use no Python objects.
+            # Division by zero returns inf or NaN, since checks take long to compile and prevent
+            # vectorisation.
+            options = {"nogil": True, "error_model": "numpy", **self.options}
+            dispatcher = njit(**options)(self.function)
+            if dispatcher is self.function:
+                return np.errstate(all="ignore")(self.function)  # machine code does not warn either
+            dispatcher.compile = _ignoring_cache_errors(dispatcher, self.slp)
+            try:
+                dispatcher.enable_caching()
+            except RuntimeError:  # neither the package nor the user's cache folder is writable
+                return dispatcher
+            _delete_stale_code(Path(dispatcher.stats.cache_path))
             return dispatcher
-        _delete_stale_code(Path(dispatcher.stats.cache_path))
-        return dispatcher
 
     def __getattr__(self, name: str) -> Any:
         # If a kernel calls another, numba reads these attributes of a compiled function.
@@ -127,23 +122,20 @@ def _package_stamp() -> str:
     return stamp.hexdigest()
 
 
-def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+@contextmanager
+def _slp_vectorization() -> Iterator[None]:
     """Enable SLP vectorisation, for which numba has only a global switch."""
+    from numba import config
+    from numba.core.compiler_lock import global_compiler_lock
 
-    def compile_vectors(signature: Any) -> Any:
-        from numba import config
-        from numba.core.compiler_lock import global_compiler_lock
-
-        switches: Any = config
-        with global_compiler_lock:  # so that no other thread compiles with it, or resets it
-            before = switches.SLP_VECTORIZE
-            switches.SLP_VECTORIZE = 1
-            try:
-                return compile_for(signature)
-            finally:
-                switches.SLP_VECTORIZE = before
-
-    return compile_vectors
+    switches: Any = config
+    with global_compiler_lock:  # so that no other thread compiles with it, or resets it
+        before = switches.SLP_VECTORIZE
+        switches.SLP_VECTORIZE = 1
+        try:
+            yield
+        finally:
+            switches.SLP_VECTORIZE = before
 
 
 @contextmanager
@@ -165,14 +157,16 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _ignoring_cache_errors(compile_for: Callable[..., Any], dispatcher: Any) -> Callable[..., Any]:
+def _ignoring_cache_errors(dispatcher: Any, slp: bool) -> Callable[..., Any]:
     """Compile again if the cached files are damaged, or if the cache cannot be written."""
+    compile_for = dispatcher.compile
 
     def compile_again(signature: Any) -> Any:
         from numba.core.errors import NumbaError
 
         # Exclude compilation from time limits, since users cannot know its duration.
-        with loading(), _without_garbage_collection():
+        vectors = _slp_vectorization() if slp else nullcontext()
+        with loading(), _without_garbage_collection(), vectors:
             try:
                 return compile_for(signature)
             except NumbaError:
@@ -225,5 +219,5 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     9
     """
     if function is None:
-        return lambda kernel: Kernel(kernel, options)
-    return Kernel(function, options)
+        return lambda kernel: Kernel(kernel, **options)
+    return Kernel(function)
