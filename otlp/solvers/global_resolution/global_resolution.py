@@ -49,10 +49,8 @@ MOST_VARIABLES = 800
 """Maximum number of variables of a system if `limits` is None."""
 
 LISTED_TERMS = 1_000
-"""Maximum number of LogSumExp terms (Eq. 121) that are listed; beyond, use `LogSumExpIntegral`."""
-
-FEW_TERMS = 1_000
-"""Maximum number of terms for one variable per token; then buckets would not save time."""
+"""Maximum number of LogSumExp terms (Eq. 121) that are listed; beyond, use `LogSumExpIntegral`.
+With as few terms each token has a variable, because buckets would not save time."""
 
 COARSE_STEP, COARSE = 0.5, 1e-6
 """Step of the quadrature that suffices for the minimisation, and a bound on its error."""
@@ -257,7 +255,6 @@ class GlobalResolution(SystemSolver):
         tokens, taken, ignored = _accepted_tokens(
             side.draft, side.wanted, side.subset, side.inside, side.ratios
         )
-        limits = self.max_iterations, self.newton_steps
         allowed = REJECTED_SHARE * (side.mass - taken) if side.inside else 0.0
         if self.newton_steps and allowed > 3.0 * self.tau:
             # If the rejected mass is large, coarse buckets suffice: excess mass is scaled down.
@@ -265,10 +262,11 @@ class GlobalResolution(SystemSolver):
             # The initial guess is usually within the tolerance, so evaluate it without steps first.
             quick_steps = (0, min(self.newton_steps, QUICK_STEPS))
             for steps in quick_steps if buckets.mismatch <= allowed else ():
+                goal = 5.0 * self.tau
                 found = self._fitted(
-                    side, buckets.raised(), ignored, taken, 5.0 * self.tau, (0, steps), np.inf
+                    side, buckets.raised(), ignored, taken, goal, np.inf, (0, steps)
                 )
-                if found.deviation <= 5.0 * self.tau:
+                if found.deviation <= goal:
                     return found
         limit = 3.0 * self.tau
         buckets = self._buckets(side, tokens, limit)
@@ -280,7 +278,7 @@ class GlobalResolution(SystemSolver):
                 f"factor {buckets.mismatch / limit:.2f}.",
             )
         tolerance = 5.0 * self.tau - buckets.mismatch
-        return self._fitted(side, buckets, ignored, taken, tolerance, limits, worst)
+        return self._fitted(side, buckets, ignored, taken, tolerance, worst)
 
     def _fitted(
         self,
@@ -289,16 +287,12 @@ class GlobalResolution(SystemSolver):
         ignored: float,
         taken: float,
         tolerance: float,
-        limits: tuple[int, int],
         worst: float,
+        limits: tuple[int, int] | None = None,
     ) -> SolvedSystem:
         """Minimise over buckets, and scale their masses to the wanted masses with sum `taken`."""
-        n, slack = side.problem.n, float(side.inside)
-        start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
-        minimum, function, details = self._minimise(
-            side, buckets, ignored, tolerance, limits, start, worst
-        )
-        sets = function.terms if isinstance(function, LogSumExp) else None
+        minimum, details = self._minimise(side, buckets, ignored, tolerance, worst, limits)
+        sets = minimum.function.terms if isinstance(minimum.function, LogSumExp) else None
         plan = SoftmaxSystem(side, minimum.given, buckets, minimum.alpha, sets)
         return SolvedSystem(plan, max(0.0, taken - float(plan.kept.sum())), details)
 
@@ -316,10 +310,8 @@ class GlobalResolution(SystemSolver):
         buckets = singletons(draft, side.wanted, tokens)
         # Algorithm 1 states 5 tau, but for a deviation of 5 tau the 3 left_out of Theorems 6.4 and
         # 6.5 must be subtracted.
-        limits = self.max_iterations, self.newton_steps
         tolerance = 5.0 * self.tau - 3.0 * left_out
-        start = np.zeros(tokens.size)
-        minimum, _, details = self._minimise(side, buckets, side.ignored, tolerance, limits, start)
+        minimum, details = self._minimise(side, buckets, side.ignored, tolerance)
         plan = PublishedSystem(side, minimum.alpha, tokens, left_out)
         details[f"{side.name}_left_out"] = left_out
         return SolvedSystem(plan, 3.0 * left_out + minimum.gradient_norm, details)
@@ -330,7 +322,7 @@ class GlobalResolution(SystemSolver):
         limit = self.limit(n)
         # A token is drafted at most this often; rounding errors above it could overflow the ratio.
         wanted = np.minimum(side.wanted, n * draft)
-        if tokens.size <= limit and set_count(tokens.size, n)[0] <= FEW_TERMS:
+        if tokens.size <= limit and set_count(tokens.size, n)[0] <= LISTED_TERMS:
             return singletons(draft, wanted, tokens)
         return into_buckets(draft, wanted, tokens, tolerance, limit)
 
@@ -340,13 +332,16 @@ class GlobalResolution(SystemSolver):
         buckets: Buckets,
         ignored: float,
         tolerance: float,
-        limits: tuple[int, int],
-        start: FloatArray,
         worst: float = 0.0,
-    ) -> tuple[Minimum, ConvexFunction, dict[str, Any]]:
+        limits: tuple[int, int] | None = None,
+    ) -> tuple[Minimum, dict[str, Any]]:
         """Compute the variables and the mass of each bucket."""
         n, slack = side.problem.n, float(side.inside)
+        limits = limits or (self.max_iterations, self.newton_steps)
         count = set_count(buckets.draft.size, n)[0]
+        start = np.zeros(buckets.draft.size)
+        if self.plan == "lossless":
+            start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
         function: ConvexFunction = (
             LogSumExp(list_sets(buckets.draft, n, ignored), buckets.wanted, slack)
             if count <= LISTED_TERMS
@@ -377,7 +372,7 @@ class GlobalResolution(SystemSolver):
             f"{name}_iterations": minimum.iterations,
             f"{name}_newton_steps": minimum.newton_steps,
         }
-        return minimum, function, details
+        return minimum, details
 
 
 @compiled

@@ -100,7 +100,6 @@ def _scaled(
         if labels[x] >= 0:
             # Divide first, so that a single token has ratio 1 also if its mass is subnormal.
             raw[x] = given[labels[x]] * (draft[x] / weights[labels[x]])
-    for x in range(wanted.size):
         kept[x] = min(raw[x], wanted[x])
         left[x] = wanted[x] - kept[x]
     return raw, kept, left
