@@ -25,9 +25,6 @@ from otlp.timing import loaded
 
 ConvexFunction = LogSumExp | LogSumExpIntegral
 
-# Variables, value of the function, and its gradient.
-Point = tuple[FloatArray, float, FloatArray]
-
 # Largest change of a variable in one Newton step; beyond it the softmax is saturated.
 LONGEST_STEP = 4.0
 
@@ -166,37 +163,31 @@ def _lbfgsb(best: Minimum, limit: int) -> None:
 
 
 def _newton(best: Minimum, limit: int) -> None:
-    """Take damped Newton steps from the starting point."""
-    reached: Point | None = best.alpha, best.value, best.given - best.function.wanted
-    while reached and best.newton_steps < limit:
+    """Take damped Newton steps from the starting point, as long as they make progress."""
+    point, value, gradient = best.alpha, best.value, best.given - best.function.wanted
+    while best.newton_steps < limit:
         best.newton_steps += 1
-        reached = _newton_step(best, *reached)
-
-
-def _newton_step(
-    best: Minimum, point: FloatArray, value: float, gradient: FloatArray
-) -> Point | None:
-    """Take one damped Newton step; return None if no step makes progress."""
-    hessian = best.function.hessian(point)
-    if not _regularised(hessian, best.function.slack):
-        return None
-    # Call LAPACK directly, because the checks of scipy.linalg.solve take longer than the solution.
-    step: FloatArray
-    _, step, failed = loaded("scipy.linalg.lapack").dposv(hessian, -gradient, overwrite_a=True)
-    if failed:
-        return None
-    longest = max(map(abs, step.tolist()), default=0.0)
-    step *= min(1.0, LONGEST_STEP / max(longest, 1e-300))
-    slope, norm = float(gradient @ step), l1_norm(gradient)
-    length = 1.0
-    while length > 1e-4:
-        trial = point + length * step
-        new_value, new_gradient = best(trial)
-        lower = new_value <= value + 1e-4 * length * slope
-        if lower or l1_norm(new_gradient) < 0.9 * norm:
-            return trial, new_value, new_gradient
-        length *= 0.5
-    return None
+        hessian = best.function.hessian(point)
+        if not _regularised(hessian, best.function.slack):
+            return
+        # Call LAPACK directly: the checks of scipy.linalg.solve take longer than the solution.
+        dposv = loaded("scipy.linalg.lapack").dposv
+        _, step, failed = dposv(hessian, -gradient, overwrite_a=True)
+        if failed:
+            return
+        longest = max(map(abs, step.tolist()), default=0.0)
+        step *= min(1.0, LONGEST_STEP / max(longest, 1e-300))
+        slope, norm, length = float(gradient @ step), l1_norm(gradient), 1.0
+        while length > 1e-4:
+            trial = point + length * step
+            new_value, new_gradient = best(trial)
+            lower = new_value <= value + 1e-4 * length * slope
+            if lower or l1_norm(new_gradient) < 0.9 * norm:
+                break
+            length *= 0.5
+        else:
+            return
+        point, value, gradient = trial, new_value, new_gradient
 
 
 @compiled
