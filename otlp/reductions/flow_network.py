@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -61,14 +60,7 @@ class FlowNetwork:
         return self.tokens + self.groups + 1
 
 
-class NetworkInverse(NamedTuple):
-    """Inverse data: the relaxed OTLP, and the arcs whose flow is S."""
-
-    relaxed: RelaxedOTLP
-    middle: slice
-
-
-class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
+class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, RelaxedOTLP]):
     """From the relaxed OTLP to a bipartite flow network (Global Resolution, section 5.2).
 
     Source: a `RelaxedOTLP`.
@@ -90,26 +82,24 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
 
     takes = RelaxedOTLP
     gives = FlowNetwork
-    keeps = NetworkInverse
+    keeps = RelaxedOTLP
 
     part = "build"
 
-    def reduce(self, source: RelaxedOTLP) -> tuple[FlowNetwork, NetworkInverse]:
+    def reduce(self, source: RelaxedOTLP) -> tuple[FlowNetwork, RelaxedOTLP]:
         """Build the arcs and capacities."""
-        network = network_of(source)
-        return network, NetworkInverse(source, network.middle)
+        return network_of(source), source
 
     def lift(
-        self, answer: PrimalDual[FloatArray, Mask], inverse: NetworkInverse
+        self, answer: PrimalDual[FloatArray, Mask], inverse: RelaxedOTLP
     ) -> PrimalDual[FloatArray, Mask]:
         """Extract S, shape (nnz,), from the flow on the arcs, and H* from the minimum cut."""
-        relaxed, middle = inverse
-        subset = answer.dual
+        size, subset = inverse.target.size, answer.dual
         if subset is not None:
-            subset = subset[: relaxed.target.size]
-            if relaxed.dual_value(subset) >= 1.0:  # the empty set has the bound 1 too
+            subset = subset[:size]
+            if inverse.dual_value(subset) >= 1.0:  # the empty set has the bound 1 too
                 subset = np.zeros_like(subset)
-        return PrimalDual(answer.primal[middle], subset)
+        return PrimalDual(answer.primal[size : size + inverse.groups.members.size], subset)
 
 
 def network_of(relaxed: RelaxedOTLP) -> FlowNetwork:
