@@ -165,19 +165,14 @@ def slices(score: Score, cell: int, offset: float) -> tuple[float, float, float,
     above = won_below = won_above = 0.0
     for i in range(score.masses.size):
         mass, win = score.masses[i], score.wins[i]
-        if i < cell:
-            below += mass
-            won_below += win
-        elif i > cell:
-            above += mass
-            won_above += win
-        else:
+        part, won = (mass, win) if i < cell else (0.0, 0.0)
+        if i == cell:
             part = min(exp(rise_in(score, i, offset)[0]), mass)
             won = win * min(exp(offset - score.widths[i]), 1.0)
-            below += part
-            above += mass - part
-            won_below += won
-            won_above += win - won
+        below += part
+        above += mass - part
+        won_below += won
+        won_above += win - won
     return below, above, won_below, won_above
 
 
@@ -274,16 +269,13 @@ def sliced(
 @compiled
 def drawn(score: Score, uniform: float) -> float:
     """Return a score drawn by inversion of F, as log z; minus infinity never wins."""
-    reached = exp(score.left[-1, 0])
+    reached, cell, links = exp(score.left[-1, 0]), 0, score.powers.size
     if uniform < reached:
         return -inf
-    last = score.masses.size - 1
-    for cell in range(last + 1):
-        if uniform < reached + score.masses[cell] or cell == last:
-            rise = min(uniform - reached, score.masses[cell])
-            offset = log(rise) if rise > 0.0 else -inf
-            links = score.powers.size
-            offset = inverse(score.left[:links, cell], score.slopes[:, cell], score.powers, offset)
-            return float(np.logaddexp(score.edges[cell], min(offset, score.widths[cell])))
+    while cell < score.masses.size - 1 and uniform >= reached + score.masses[cell]:
         reached += score.masses[cell]
-    return -inf
+        cell += 1
+    rise = min(uniform - reached, score.masses[cell])
+    offset = log(rise) if rise > 0.0 else -inf
+    offset = inverse(score.left[:links, cell], score.slopes[:, cell], score.powers, offset)
+    return float(np.logaddexp(score.edges[cell], min(offset, score.widths[cell])))
