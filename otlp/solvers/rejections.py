@@ -18,6 +18,7 @@ from otlp.drafts import WithoutReplacement
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals
 from otlp.plan.plan import MISS
+from otlp.reductions.subset_selection import ratio_order
 from otlp.timing import seconds_left
 
 ATTEMPTS = 6
@@ -133,16 +134,9 @@ def mean_interval(values: FloatArray) -> tuple[float, float]:
 
 def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray, _Drafts]:
     """Return the tokens that can be drafted by p/q ascending, and their sums."""
-    q = drafts.draft
-    tokens = np.flatnonzero(q)
-    with np.errstate(over="ignore"):
-        ratio = target[tokens] / q[tokens]
-    order = np.argsort(ratio, kind="stable")
-    tokens, ratio = tokens[order], ratio[order]
-    outside = float(target[q == 0.0].sum())
-    masses = np.array(
-        [[*target[tokens], outside], [*q[tokens], 0.0], [*ratio, np.inf]], dtype=np.float64
-    )
+    tokens = ratio_order(target, drafts.draft)
+    p, q, outside = target[tokens], drafts.draft[tokens], float(target[drafts.draft == 0.0].sum())
+    masses = np.array([[*p, outside], [*q, 0.0], [*(p / q), np.inf]])
     above = np.zeros((2, tokens.size + 2))
     above[:, :-1] = np.cumsum(masses[:2, ::-1], axis=1)[:, ::-1]
     top, tail = drafts.top_and_tail
