@@ -9,7 +9,7 @@ import numpy as np
 from otlp.capability import Capability, fits
 from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.distribution import FloatArray, Mask
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.chain_solver import ChainSolver
@@ -31,6 +31,11 @@ class FlowSolver(ChainSolver):
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, FLOW_ENGINES)
         super().__post_init__()
+
+    def work(self, problem: Problem) -> float:
+        """Return the number of arcs of the network of all token sets."""
+        check_problem(problem)
+        return problem.vocab_size + sum(problem.drafts.set_count())
 
     def supports(self, problem: Problem) -> Capability:
         """Support problems whose networks fit the memory limit."""

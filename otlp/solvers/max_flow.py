@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.distribution import FloatArray, Mask
-from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.flow_solver import FlowSolver
@@ -51,11 +50,6 @@ class MaxFlow(FlowSolver):
     """
 
     name: ClassVar[str] = "max-flow"
-
-    def work(self, problem: Problem) -> float:
-        """Return the number of arcs."""
-        check_problem(problem)
-        return problem.vocab_size + sum(problem.drafts.set_count())
 
     @property
     def reduction(self) -> Chain:

@@ -65,10 +65,8 @@ class Slackness(FlowSolver, SystemSolver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support problems whose networks fit the memory limit."""
-        check_problem(problem)
         # The network of all sets bounds the size of both networks and does not need H*.
-        arcs = problem.vocab_size + sum(problem.drafts.set_count())
-        fitting = BYTES_PER_ARC * arcs <= self.memory_limit
+        fitting = BYTES_PER_ARC * super().work(problem) <= self.memory_limit
         return Capability(True) if fitting else super().supports(problem)
 
     def work(self, problem: Problem) -> float:
