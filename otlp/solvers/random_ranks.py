@@ -260,8 +260,11 @@ def _swap(
             if a == b:
                 break
             gain = min(deficit[a], -deficit[b])
-            growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
-            part = np.log1p(growth)
+            # A swap of the width w has this gain for growth = exp(w) - 1; infinity if none has.
+            half = 0.5 * (top - bottom[a] - gain)
+            rest = half * half - bottom[a] * gain
+            growth = gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
+            part, most = np.log1p(growth), min(left[a], left[b])
             if part > most:
                 part, growth = most, np.expm1(most)
                 gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
@@ -298,14 +301,6 @@ def _swap(
         # Each token of a group practically never arrives twice, so its rank is uniform.
         shares[rank] = _share(above[k], part) / arrives[k] if single[k] else part / arrivals[k]
     return tokens, shares
-
-
-@compiled
-def _growth(gain: float, top: float, bottom: float) -> float:
-    """Return exp(w) - 1 for the width w of a swap with this gain; infinity if there is none."""
-    half = 0.5 * (top - bottom - gain)
-    rest = half * half - bottom * gain
-    return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
 
 
 @compiled
