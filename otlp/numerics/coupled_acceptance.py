@@ -18,6 +18,7 @@ import numpy.typing as npt
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, as_distribution
 from otlp.errors import InvalidInputError
+from otlp.timing import loaded
 
 STEP = 0.2
 """Step of the quadrature in log t.  The integrand varies on a scale of one; the error is 1e-12."""
@@ -146,13 +147,10 @@ def _acceptance_at(
                 counts[at] = counts[at] * none + counts[at - 1] * some
             counts[0] *= none
     few = counts.sum(axis=0)
-    mean = others[:, None] * times
-    poisson = [np.exp(-mean)]
-    for at in range(1, n):
-        poisson.append(poisson[-1] * mean / at)
-    enough = np.zeros(times.shape)
-    for at in range(n):
-        enough += counts[at] * np.sum(poisson[: n - at], axis=0)
+    # Probability that at most n - 1 candidates, counted or not, come before it.
+    fewer = np.arange(n - 1, -1, -1)[:, None, None]
+    poisson = loaded("scipy.special").pdtr(fewer, others[:, None] * times)
+    enough = (counts * poisson).sum(axis=0)
     weights = steps[:, None] * times * np.exp(-times)
     # Bound on a Poisson variable of 2 or more while the counted tokens leave the outcome open.
     with np.errstate(over="ignore"):
