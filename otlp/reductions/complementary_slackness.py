@@ -167,8 +167,7 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
     inside = subset[tokens]
     leaves = ~inside.all(axis=1)
     outer, inside = tokens[leaves], inside[leaves]
-    first = outer[np.arange(len(outer)), np.argmin(inside, axis=1)]
-    outer = np.where(inside, first[:, None], outer)
+    outer = np.where(inside, np.where(inside, -1, outer).max(axis=1, keepdims=True), outer)
     systems = []
     for side, drafted, mass in (
         (~subset, outer, sets.mass[leaves]),
