@@ -77,8 +77,6 @@ def _evaluate(
 ) -> tuple[float, FloatArray]:
     """Return the sum of the LogSumExp terms and its gradient."""
     given = np.zeros(alpha.size)
-    if alpha.size == 0:
-        return 0.0, given
     peak = 0.0 if slack > 0.0 else -np.inf
     for a in range(alpha.size):
         peak = max(peak, alpha[a])
