@@ -243,10 +243,8 @@ def sliced(
             base, slope, share = score.left[:, i], score.slopes[:, i], 1.0
             for k in range(links):
                 left[k, at], slopes[k, at] = base[k], slope[k]
-            left[links, at] = base[links]
-            edges[at + 1], widths[at], masses[at] = (
-                score.edges[i + 1], score.widths[i], score.masses[i]
-            )  # fmt: skip
+            edges[at + 1], widths[at] = score.edges[i + 1], score.widths[i]
+            masses[at] = score.masses[i]
             if inside:
                 share = exp(offset - score.widths[i])
                 if above:
