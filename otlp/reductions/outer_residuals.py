@@ -101,6 +101,9 @@ def level_masses(
             # would need.  If the rest of q is subnormal, the level clips nothing.
             level = max(left / rest[k], 0.0)
             clipped = level * draft[x] < target[x]
-        result[x] = min(level * draft[x], target[x])
-        left -= result[x]
+        if clipped:
+            result[x] = min(level * draft[x], target[x])
+        else:
+            result[x] = target[x]
+            left -= target[x]
     return result
