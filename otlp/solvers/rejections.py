@@ -136,7 +136,7 @@ def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray,
     """Return the tokens that can be drafted by p/q ascending, and their sums."""
     tokens = ratio_order(target, drafts.draft)
     p, q, outside = target[tokens], drafts.draft[tokens], float(target[drafts.draft == 0.0].sum())
-    masses = np.array([[*p, outside], [*q, 0.0], [*(p / q), np.inf]])
+    masses = np.array([np.append(p, outside), np.append(q, 0.0), np.append(p / q, np.inf)])
     above = np.zeros((2, tokens.size + 2))
     above[:, :-1] = np.cumsum(masses[:2, ::-1], axis=1)[:, ::-1]
     top, tail = drafts.top_and_tail
