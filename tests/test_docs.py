@@ -21,6 +21,7 @@ SLOW = ("audit.md", "engines.md")
 """Dozens of audits with ten thousand real calls each."""
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(p, marks=[pytest.mark.slow] * (p.name in SLOW)) for p in WITH_EXAMPLES],
@@ -99,6 +100,7 @@ def test_every_benchmark_is_in_the_list_of_all() -> None:
     assert listed <= held
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("name", SOURCES)
 def test_docstrings(name: str) -> None:
     """Also with `np.errstate` set to raise; every public name has an example."""
