@@ -13,6 +13,8 @@ from otlp.auditing.argument_order import LOGARITHMS, NAMES, read_sampler
 from otlp.errors import InvalidInputError
 from tests.otlp.auditing.rules import leviathan
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
 
 

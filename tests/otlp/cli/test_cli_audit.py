@@ -24,6 +24,8 @@ from tests.example_captures import example
 from tests.otlp.cli import command
 from tests.processes import alive, parent
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 FILES = ("rules.py", "hostile.py")
 RULES, HOSTILE = (str(Path(__file__).parents[1] / "auditing" / name) for name in FILES)
 

@@ -173,6 +173,7 @@ def test_the_draft_may_be_left_whole() -> None:
     assert "--whole-draft need logits" in refused("audit", "naive", "--whole-draft")
 
 
+@pytest.mark.usefixtures("few_repetitions")
 def test_commands_cut_both_models() -> None:
     cut = ("--temperature", 0.7, "--sampling-top-k", 20, "--sampling-top-p", 0.95)
     capture = otlp.captures.builtin()
