@@ -86,30 +86,6 @@ class Opened(NamedTuple):
     ratios: FloatArray
 
 
-class Items(NamedTuple):
-    """Closed bins and opened tokens, by p/q ascending; tokens of equal ratios are one item.
-
-    Arrays may be longer than M, because slices of arrays in tuples take long to compile.
-
-    Attributes
-    ----------
-    size : int
-        M.
-    start : ndarray, shape (M,)
-        Least ratio that the item can hold: the lower end of a closed bin, or the tokens' ratio.
-    p, q : ndarray, shape (M,)
-        Masses.
-    closed : ndarray of bool, shape (M,)
-        Whether the item is a closed bin, whose tokens may have different ratios.
-    """
-
-    size: int
-    start: FloatArray
-    p: FloatArray
-    q: FloatArray
-    closed: Mask
-
-
 def bits_for(vocab_size: int) -> int:
     """Return the number of mantissa bits for a vocabulary of `vocab_size` tokens."""
     return min(max(vocab_size.bit_length() // 2 - SPARED_BITS, 0), MOST_BITS)
@@ -276,13 +252,26 @@ def _mark_for_levels(bins: RatioBins, n: int, opened: Mask) -> None:
 
 
 @compiled(inline="always")
-def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray) -> Items:
-    """List closed bins and opened tokens by p/q ascending.
+def list_items(
+    target: FloatArray, draft: FloatArray, bins: Opened, order: IntArray
+) -> tuple[int, FloatArray, FloatArray, FloatArray, Mask]:
+    """List items by p/q ascending: closed bins, and opened tokens; equal ratios are one item.
 
     Parameters
     ----------
     order : ndarray, shape (m,)
         Order of the opened tokens by p/q ascending.
+
+    Returns
+    -------
+    size : int
+        Number M of items.  The arrays may be longer, because slices take long to compile.
+    start : ndarray, shape (M,)
+        Least ratio that the item can hold: the lower end of a closed bin, or the tokens' ratio.
+    p, q : ndarray, shape (M,)
+        Masses.
+    closed : ndarray of bool, shape (M,)
+        Whether the item is a closed bin, whose tokens may have different ratios.
     """
     bits, p, q, opened, count, tokens, ratios = bins
     most = q.size + count
@@ -310,7 +299,7 @@ def list_items(target: FloatArray, draft: FloatArray, bins: Opened, order: IntAr
                 p_mass[size], q_mass[size] = target[i], draft[i]
                 size += 1
             at += 1
-    return Items(size, start, p_mass, q_mass, closed)
+    return size, start, p_mass, q_mass, closed
 
 
 @compiled(inline="always")
