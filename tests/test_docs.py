@@ -21,13 +21,14 @@ SLOW = ("audit.md", "engines.md")
 """Dozens of audits with ten thousand real calls each."""
 
 
-@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(p, marks=[pytest.mark.slow] * (p.name in SLOW)) for p in WITH_EXAMPLES],
     ids=[page.name for page in WITH_EXAMPLES],
 )
-def test_pages(page: Path) -> None:
+def test_pages(page: Path, request: pytest.FixtureRequest) -> None:
+    if page.name not in SLOW:
+        request.getfixturevalue("few_repetitions")
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name], reason="pip install -e .[decode]")
     text = page.read_text(encoding="utf-8").replace("```", "")
