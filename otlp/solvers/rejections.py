@@ -242,9 +242,7 @@ def _sample(
             reach = share * rejected
             if depth == n - 1 or rejected <= 0.0:
                 break
-            path[depth] = _rejected_token(
-                uniforms[row, depth], step, path[:depth], drafts, rejected
-            )
+            path[depth] = _rejected_token(uniforms[row, depth], step, path[:depth], drafts)
             level += step.scale
         missed[row] = min(reach, 1.0)
 
@@ -283,9 +281,7 @@ def _total_rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
 
 
 @compiled
-def _rejected_token(
-    uniforms: FloatArray, step: _Step, path: IntArray, drafts: _Drafts, rejected: float
-) -> int:
+def _rejected_token(uniforms: FloatArray, step: _Step, path: IntArray, drafts: _Drafts) -> int:
     """Sample a token outside the path with probability proportional to its rejected mass."""
     top, middle = drafts.top, step.middle
     common = _rejected_mass_before(step, drafts, middle)
@@ -314,8 +310,12 @@ def _rejected_token(
         excluded = _contains(path, low) or _contains(top, low)
         if not excluded and _rejected_mass(step, drafts, low) > 0.0:
             return low
-    # The path has nearly all the mass, so scan all tokens.
-    wanted, found = uniforms[-1] * rejected, -1
+    # The path has nearly all the mass, so scan all tokens, whose sum has no cancellation.
+    total = 0.0
+    for token in range(middle):
+        if not _contains(path, token):
+            total += _rejected_mass(step, drafts, token)
+    wanted, found = uniforms[-1] * total, -1
     for token in range(middle):
         own = 0.0 if _contains(path, token) else _rejected_mass(step, drafts, token)
         if own > 0.0:
