@@ -247,14 +247,7 @@ def _add_chances(
             odds = multiply(mean, odds)
         if 0 <= at < heads.size:
             if token != current:
-                rest_count[:], rest_rate[:] = 0.0, 0.0
-                rest_count[0] = 1.0
-                for h in range(heads.size):
-                    if h != at:
-                        _multiply_factor(
-                            rest_count, rest_rate, survival, arrived, h, draft[heads[h]],
-                            below[heads[h]], rest_count, rest_rate,
-                        )  # fmt: skip
+                _others(draft, arrived, survival, below, heads, token, rest_count, rest_rate)
                 current = token
             survives = load(survival, at)
             each = multiply(each, survives)
@@ -296,6 +289,28 @@ def _add_chances(
                 count_without = next_without
             chance = multiply_add(multiply(each, count_without), load(head_count, 0), chance)
         chances[step] += sum_lanes(chance)
+
+
+@compiled(slp=True, fastmath=WITHOUT_NAN)
+def _others(
+    draft: FloatArray,
+    arrived: FloatArray,
+    survival: FloatArray,
+    below: FloatArray,
+    heads: IntArray,
+    token: int,
+    count: FloatArray,
+    rate: FloatArray,
+) -> None:
+    """Compute count and rate of all heads except one token; see `_add_chances`."""
+    count[:], rate[:] = 0.0, 0.0
+    count[0] = 1.0
+    for h in range(heads.size):
+        head = heads[h]
+        if head != token:
+            _multiply_factor(
+                count, rate, survival, arrived, h, draft[head], below[head], count, rate
+            )
 
 
 @compiled(inline="always")

@@ -61,9 +61,7 @@ def arrival_times(n: int, slowest: float, unit: float = 1.0) -> tuple[FloatArray
     fewest = ceil(0.5 * log(PRECISE) / (LANES * log(ratio)))
     for blocks in range(fewest, min(longest, BLOCKS + 1)):
         times, weights = _laguerre(blocks * LANES, n)
-        # The density of the n-th arrival at the fastest rate; the slowest has the same error.
-        density = np.exp((n - 1) * np.log(times) - n * log(scale) - times / scale - lgamma(n))
-        if abs(float(weights @ density) - 1.0) <= PRECISE:
+        if all(_error(times, weights, n, m) <= PRECISE for m in (scale, 1.0 / scale)):
             scale *= unit
             return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
     # Trapezoidal rule in x, t = exp(x - exp(-x)).  The density in log time narrows as n increases.
@@ -71,6 +69,11 @@ def arrival_times(n: int, slowest: float, unit: float = 1.0) -> tuple[FloatArray
     root = np.exp(0.5 * (x - np.exp(-x)))
     times = root / unit * root
     return times, (x[0, 1] - x[0, 0]) * times * (1.0 + np.exp(-x))
+
+
+def _error(times: FloatArray, weights: FloatArray, n: int, rate: float) -> float:
+    density = np.exp(n * log(rate) + (n - 1) * np.log(times) - rate * times - lgamma(n))
+    return abs(float(weights @ density) - 1.0)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,7 +61,14 @@ class FlowNetwork:
         return self.tokens + self.groups + 1
 
 
-class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, RelaxedOTLP]):
+class NetworkInverse(NamedTuple):
+    """Inverse data: the relaxed OTLP, and the arcs whose flow is S."""
+
+    relaxed: RelaxedOTLP
+    middle: slice
+
+
+class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, NetworkInverse]):
     """From the relaxed OTLP to a bipartite flow network (Global Resolution, section 5.2).
 
     Source: a `RelaxedOTLP`.
@@ -82,24 +90,26 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork, RelaxedOTLP]):
 
     takes = RelaxedOTLP
     gives = FlowNetwork
-    keeps = RelaxedOTLP
+    keeps = NetworkInverse
 
     part = "build"
 
-    def reduce(self, source: RelaxedOTLP) -> tuple[FlowNetwork, RelaxedOTLP]:
+    def reduce(self, source: RelaxedOTLP) -> tuple[FlowNetwork, NetworkInverse]:
         """Build the arcs and capacities."""
-        return network_of(source), source
+        network = network_of(source)
+        return network, NetworkInverse(source, network.middle)
 
     def lift(
-        self, answer: PrimalDual[FloatArray, Mask], inverse: RelaxedOTLP
+        self, answer: PrimalDual[FloatArray, Mask], inverse: NetworkInverse
     ) -> PrimalDual[FloatArray, Mask]:
         """Extract S, shape (nnz,), from the flow on the arcs, and H* from the minimum cut."""
-        size, subset = inverse.target.size, answer.dual
+        relaxed, middle = inverse
+        subset = answer.dual
         if subset is not None:
-            subset = subset[:size]
-            if inverse.dual_value(subset) >= 1.0:  # the empty set has the bound 1 too
+            subset = subset[: relaxed.target.size]
+            if relaxed.dual_value(subset) >= 1.0:  # the empty set has the bound 1 too
                 subset = np.zeros_like(subset)
-        return PrimalDual(answer.primal[size : size + inverse.groups.members.size], subset)
+        return PrimalDual(answer.primal[middle], subset)
 
 
 def network_of(relaxed: RelaxedOTLP) -> FlowNetwork:

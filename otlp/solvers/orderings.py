@@ -25,8 +25,12 @@ PROVABLE = GAP_TOLERANCE - 1e-12
 ENUMERATION_LIMIT = 1e5
 """Maximum of members of all token sets times orderings for an enumeration of the acceptance."""
 
-STATUS = {"gap": Status.SOLVED, "time": Status.TIME_LIMIT}
-"""Status by what stopped the algorithm; `Status.ITERATION_LIMIT` for anything else."""
+STATUS = {
+    "gap": Status.SOLVED,
+    "iterations": Status.ITERATION_LIMIT,
+    "time": Status.TIME_LIMIT,
+    "rounding": Status.ITERATION_LIMIT,
+}
 
 
 class OrderingsPlan(SelectionPlan):
@@ -191,7 +195,7 @@ class Orderings(Solver):
             lifted,
             Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
             subset,
-            STATUS.get(found.stopped, Status.ITERATION_LIMIT),
+            STATUS[found.stopped],
             message,
             {"orderings": found.weights.size, "iterations": found.iterations},
         )

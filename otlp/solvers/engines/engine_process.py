@@ -93,9 +93,11 @@ class EngineProcess:
             expired.set()
             self._process.kill()
 
-        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), stop)
-        timer.daemon = True
-        timer.start()
+        timer = None
+        if seconds <= threading.TIMEOUT_MAX:
+            timer = threading.Timer(seconds, stop)
+            timer.daemon = True
+            timer.start()
         try:
             yield
         except BaseException as error:
@@ -107,10 +109,11 @@ class EngineProcess:
                 raise RuntimeError(f"the engine's process died with exit status {code}") from None
             raise
         finally:
-            timer.cancel()
-            timer.join()  # After this, the timer cannot kill a later request.
-            if expired.is_set():
-                self._process.wait()
+            if timer is not None:
+                timer.cancel()
+                timer.join()  # After this, the timer cannot kill a later request.
+                if expired.is_set():
+                    self._process.wait()
 
 
 _running: WeakSet[EngineProcess] = WeakSet()

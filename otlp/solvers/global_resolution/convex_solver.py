@@ -205,6 +205,10 @@ def _regularised(hessian: FloatArray, slack: float) -> bool:
     return scale > 0.0
 
 
+@compiled
 def l1_norm(vector: FloatArray) -> float:
     """Return the sum of the absolute values."""
-    return float(np.abs(vector).sum())
+    total = 0.0
+    for j in range(vector.size):
+        total += abs(vector[j])
+    return total
