@@ -97,7 +97,7 @@ def coupled_acceptance(
     places = np.unique(np.linspace(0, light.size - 1, knots).astype(int))
     at = np.unique(np.append(ratios[:knots], light[places]))
     found, bound = _acceptance_at(at, p[heavy], q[heavy], rest, n)
-    above = np.searchsorted(at, ratios).clip(1, at.size - 1)
+    above = np.searchsorted(at, ratios).clip(1, at.size - 1)  # 0 if there is only one knot
     exact = at[above] == ratios
     falls = np.where(exact | (at[0] == ratios), 0.0, found[above - 1] - found[above])
     between = np.interp(np.log(ratios), np.log(at), found)

@@ -108,7 +108,7 @@ class RankItems:
 
     @cached_property
     def ordering(self) -> tuple[FloatArray, FloatArray]:
-        """What `selected` returns for the ordering by p/q; one step for each item."""
+        """Result of `selected` for the ordering by p/q; one step for each item."""
         ranks = np.arange(self.order.size)
         return self.selected(ranks, np.ones(ranks.size))
 

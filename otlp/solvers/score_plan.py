@@ -327,9 +327,10 @@ def _cells(
 
 @compiled(inline="always")
 def _write_laws(laws: Laws, group: FloatArray, factor: FloatArray) -> None:
-    """Write group and factor of each token; a token that is never drafted has ratio 0."""
+    """Write group and factor of each token; both are 0 for a token that is never drafted."""
     target, draft = laws[0], laws[1]
     bits, spans, groups = laws[2], laws[3], laws[4]
+    # The first loop stores the bin and the ratio of each token.
     for i in range(draft.size):
         factor[i] = target[i] / draft[i] if draft[i] > 0.0 else 0.0
         group[i] = bin_of(factor[i], bits, spans.shape[0] - 1)
@@ -420,11 +421,12 @@ def _marginals(laws: Laws, n: int, accepted: FloatArray, output: FloatArray) -> 
     _write_laws(laws, accepted, output)
     mean, rise = np.empty(groups.shape[0]), np.empty(groups.shape[0])
     _write_rates(laws, n, accepted, output, mean, rise)
+    # Then both store the probability of selection per q: as realised, and as intended.
     for i in range(draft.size):
         g, factor = int(accepted[i]), output[i]
         accepted[i] = mean[g] + factor * rise[g]
         output[i] = groups[g, MEAN] + factor * groups[g, RISE]
-    for i in range(draft.size):  # This loop without lookups is vectorised.
+    for i in range(draft.size):  # A loop without lookups can be vectorised.
         p, q = target[i], draft[i]
         y = q * output[i]
         accepted[i] *= q * (p / max(max(p, y), LEAST))

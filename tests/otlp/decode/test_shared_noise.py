@@ -132,7 +132,7 @@ SAMPLINGS = (
 )
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_texts_are_those_of_plain_decoding(size: int, sampling: Sampling) -> None:
-    """Forty-five texts per case, 1,125 in total."""
+    """Forty-five texts per case; 1,125 in total with the slow cases."""
     for seed in range(5):
         draft, target = chains(size, seed, (size - 1,) if seed % 2 else ())
         target.sampling = sampling

@@ -86,7 +86,14 @@ def test_a_figure_is_the_same_whatever_the_user_has_set(folder: Path) -> None:
     settings = "text.usetex: True\nfigure.facecolor: black\nfont.size: 30\nlines.linewidth: 9\n"
     (folder / "matplotlibrc").write_text(settings)
     drawn = []
-    for more in ({}, {"MATPLOTLIBRC": str(folder / "matplotlibrc"), "MPLBACKEND": "nonsense"}):
+    for more in (
+        {},
+        {
+            "MATPLOTLIBRC": str(folder / "matplotlibrc"),
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        },
+        {"MPLBACKEND": "nonsense"},
+    ):
         words = [sys.executable, "-m", "otlp", *COMPARED, "--rules", "naive"]
         found = subprocess.run(words, env={**os.environ, **more}, capture_output=True, text=True)
         assert found.returncode == 0, found.stderr
