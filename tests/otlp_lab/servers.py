@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Event, Thread
@@ -91,15 +92,21 @@ def completion(text: str, tokens: int = 2, **more: Any) -> dict[str, Any]:
     }
 
 
+@cache
+def texts_of(words: int) -> tuple[list[str], FloatArray]:
+    """Return all texts of two words, and their probabilities."""
+    zipf = 1.0 / np.arange(1, words + 1) ** 1.1
+    texts = [f" w{i} w{j}" for i in range(words) for j in range(words)]
+    fair = np.outer(zipf, zipf).reshape(-1) * np.random.default_rng(7).gamma(1.0, 1.0, words**2)
+    return texts, fair / fair.sum()
+
+
 class Law:
     """Texts of two words, from a law of 900 texts per prompt; a call draws a text."""
 
     def __init__(self, seed: int, bias: float = 0.0, words: int = 30) -> None:
         self.rng = np.random.default_rng(seed)
-        zipf = 1.0 / np.arange(1, words + 1) ** 1.1
-        self.texts = [f" w{i} w{j}" for i in range(words) for j in range(words)]
-        fair = np.outer(zipf, zipf).reshape(-1) * np.random.default_rng(7).gamma(1.0, 1.0, words**2)
-        self.fair: FloatArray = fair / fair.sum()
+        self.texts, self.fair = texts_of(words)
         onto = np.zeros(words**2)
         onto[int(np.argsort(self.fair)[words**2 // 2])] = 1.0
         self.law = (1.0 - bias) * self.fair + bias * onto

@@ -47,6 +47,7 @@ from otlp_lab.design.node_acceptance import (
 )
 from otlp_lab.design.rejection_profiles import rejection_profile
 from otlp_lab.design.text_renewal import MOST_PROPOSED, renew, without_undrafted
+from otlp_lab.design.written_texts import write_text
 from otlp_lab.laws.prefix_laws import prefix_law
 from tests.otlp.decode.tabular_rounds import LEAF, NAMES, every_text, without_memory
 
@@ -102,7 +103,9 @@ def profile_error(draft: TabularModel, target: TabularModel, drafting: Drafting)
     return float(np.abs(found - prefix_law(draft, target, drafting, Tournament()).lengths).max())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 12))]
+)
 @pytest.mark.parametrize(
     "family", sorted(FAMILIES.keys() - {"top", "without-replacement", "shared-noise"})
 )
@@ -125,7 +128,7 @@ def two_slice_profile(text: WrittenText, paths: int, length: int) -> Any:
 @pytest.mark.parametrize(
     ("rule", "profile"), [(TwoSlicePaths(), two_slice_profile), (GreedyMultipath(), greedy_profile)]
 )
-@pytest.mark.parametrize("paths", [1, 2, 3])
+@pytest.mark.parametrize("paths", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_one_pass_gives_every_length(paths: int, rule: Verification, profile: Any) -> None:
     draft, target = random_pair(3, 4, np.random.default_rng(2))
     texts = every_text(draft, target, 3)
@@ -245,14 +248,14 @@ def test_mixed_programmes_against_all_shapes(nodes: int) -> None:
     assert branching_worth(branching) == pytest.approx(worth, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", [8, 9])
+@pytest.mark.parametrize("seed", [8, pytest.param(9, marks=pytest.mark.slow)])
 def test_the_design_against_all_shapes(seed: int) -> None:
     """Without memory all positions are equal, so a few texts suffice."""
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3))
     models = without_memory(q, p, 5)
     texts = []
-    for _ in range(40):
+    for _ in range(12):
         tokens = rng.choice(3, size=30, p=p)
         texts.append(WrittenText(tokens, np.tile(p, (30, 1)), np.tile(q, (30, 1))))
     statistics = gather_statistics(texts, **NAMES, budgets=(3,), length=3)
@@ -292,8 +295,9 @@ def test_every_family_makes_what_it_says() -> None:
 
 
 def test_delayed_paths_are_valued_as_each_by_itself() -> None:
-    draft, target = random_pair(3, 8, np.random.default_rng(12))
-    texts = [text for text, _ in every_text(draft, target, 7)[::400]]
+    rng = np.random.default_rng(12)
+    pair = random_pair(3, 8, rng)
+    texts = [write_text(*pair, np.empty(0, dtype=np.int64), 7, rng) for _ in range(3)]
     found = gather_statistics(texts, **NAMES, budgets=(8,), length=5)
     delayed = [one for one in found.candidates if one.family == "delayed"]
     assert {one.parameters[2] for one in delayed} == {1, 2, 3}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,9 @@ from otlp_lab.design.shared_noise import AlongText, along_texts
 from otlp_lab.design.written_texts import write_text
 from tests.otlp.decode.markov_chains import chains
 
-LENGTH, TOKENS = 3, 24
+LENGTH, TOKENS = 2, 24
 OURS = Calibration(0.8, 0.05)
-DRAFTING = TopTree(4, LENGTH)
+DRAFTING = TopTree(3, LENGTH)
 
 
 def test_the_noise_given_a_text_writes_it() -> None:
@@ -37,7 +39,7 @@ def test_texts_over_fewer_tokens_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "accuracy"), [(40, 0.1), pytest.param(150, 0.05, marks=pytest.mark.slow)]
+    ("count", "accuracy"), [(20, 0.1), pytest.param(150, 0.05, marks=pytest.mark.slow)]
 )
 def test_renewal_is_that_of_texts_that_the_noise_drew(count: int, accuracy: float) -> None:
     draft, target = chains(6, 2)
@@ -50,13 +52,18 @@ def test_renewal_is_that_of_texts_that_the_noise_drew(count: int, accuracy: floa
 
     found = top_tree_renewal(along_texts(begun, drawn, OURS), drawn, DRAFTING, LENGTH)
 
-    def noisy(number: int) -> tuple[Model, IntArray]:
-        seeded, knowing = GumbelMax(target, number), Perturbed(draft, number, OURS)
+    @cache
+    def written(number: int) -> IntArray:
+        seeded = GumbelMax(target, number)
         (text,) = decode(seeded, [np.array([0])], TOKENS, np.random.default_rng())
-        knowing.start(np.array([0]))
-        return knowing, text.tokens
+        return text.tokens
 
-    texts = [WrittenText(noisy(n)[1], drawn[0].targets, drawn[0].drafts) for n in range(count)]
+    def noisy(number: int) -> tuple[Model, IntArray]:
+        knowing = Perturbed(draft, number, OURS)
+        knowing.start(np.array([0]))
+        return knowing, written(number)
+
+    texts = [WrittenText(written(n), drawn[0].targets, drawn[0].drafts) for n in range(count)]
     own = top_tree_renewal(noisy, texts, DRAFTING, LENGTH)
     error = np.hypot(found.error, own.error)
     assert abs(found.efficiency - own.efficiency) < 4.0 * error
@@ -66,7 +73,7 @@ def test_renewal_is_that_of_texts_that_the_noise_drew(count: int, accuracy: floa
 def test_design_chooses_between_transport_and_shared_noise() -> None:
     draft, target = chains(6, 3)
     rng = np.random.default_rng(2)
-    texts = [write_text(draft, target, np.array([0]), TOKENS, rng) for _ in range(20)]
+    texts = [write_text(draft, target, np.array([0]), TOKENS, rng) for _ in range(6)]
 
     def begun(number: int) -> tuple[Model, IntArray]:
         draft.start(np.array([0]))

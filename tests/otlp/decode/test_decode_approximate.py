@@ -13,7 +13,7 @@ from otlp.errors import InvalidInputError
 from otlp.solvers import GlobalResolution, KSeq
 from otlp_lab.laws.prefix_laws import prefix_law
 
-TAU, V, K = 0.05, 5, 2
+TAU, V, K = 0.05, 3, 2
 PUBLISHED = TopDown(GlobalResolution.published(TAU), guarantee=Guarantee.APPROXIMATE)
 
 

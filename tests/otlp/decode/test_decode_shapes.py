@@ -97,8 +97,8 @@ class Watched(ShapeRule[Any]):
 EVERY: dict[str, Drafting] = {
     "iid_paths": iid_paths(2, 3),
     "delayed_paths": delayed_paths(1, 2, 2),
-    "prefix_tree": prefix_tree([2, 1, 2]),
-    "without_replacement": without_replacement([2, 2, 1]),
+    "prefix_tree": prefix_tree([2, 2]),
+    "without_replacement": without_replacement([2, 1, 1]),
     "hub_pairs": hub_pairs(2),
     "tree_shape": tree_shape([-1, 0, 0, 1, 1, 3]),
     "no_draft": no_draft(),

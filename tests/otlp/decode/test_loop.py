@@ -51,7 +51,7 @@ def assert_same(one, other):
     [
         (decode.iid_paths(1, 2), decode.Block()),
         (decode.iid_paths(2, 1), decode.TwoSlicePaths()),
-        (decode.prefix_tree([2, 1]), decode.Traversal()),
+        (decode.prefix_tree([1, 2]), decode.Traversal()),
         (decode.top_tree(2, 2), decode.TargetOnly()),
     ],
     ids=lambda value: getattr(value, "name", ""),
