@@ -32,7 +32,10 @@ from otlp_lab.laws.prefix_laws import prefix_law
 from otlp_lab.list_sampling import ListSampling
 from tests.otlp.decode.tabular_rounds import PAIRS, assert_law_of, assert_lossless, make_pair
 
-SIZES = [(2, 1, 2), (2, 2, 2), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 1), (3, 3, 1)]
+SIZES = [
+    *((2, 1, 2), (2, 2, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 1), (3, 3, 1)),
+    pytest.param(2, 3, 2, marks=pytest.mark.slow),
+]
 """V, L, K."""
 HALVES = np.array([0.5, 0.5])
 
@@ -125,15 +128,17 @@ def test_lossless_and_below_the_program(
 
 TREES: list[tuple[Drafting, int, tuple[Verification, ...]]] = [
     *((tree, 2, (ListSampling(), Traversal(), Tournament()))
-      for tree in (delayed_paths(1, 2, 1), delayed_paths(0, 2, 2), prefix_tree([2, 2]))),
+      for tree in (delayed_paths(1, 2, 1), delayed_paths(0, 2, 2))),
+    (prefix_tree([2, 2]), 2, (ListSampling(),)),
     *((tree, 3, (BottomUp(),))
       for tree in (delayed_paths(1, 2, 1), mixed_tree([(1, 1), (0, 1)]))),
     (prefix_tree([2, 2]), 2, (BottomUp(),)),
 ]  # fmt: skip
+SLOW = pytest.param(prefix_tree([2, 2]), 2, (Traversal(), Tournament()), marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("kind", PAIRS)
-@pytest.mark.parametrize(("drafting", "size", "rules"), TREES, ids=str)
+@pytest.mark.parametrize(("drafting", "size", "rules"), [*TREES, SLOW], ids=str)
 def test_trees_are_lossless(
     drafting: Drafting, size: int, rules: tuple[Verification, ...], kind: str
 ) -> None:

@@ -176,7 +176,14 @@ LITTLE: dict[int, list[tuple[float, ...]]] = {
     3: [(0.1, 1e-14, 0.1), (1e-12, 0.1, 1e-14), (1e-14, 1e-14, 1e-14),
         (1.0 - 1e-13, 1e-9, 1e-300), (1e-9, 1.0 - 1e-13, 1e-6), (1e-300, 1e-20, 5e-324)],
 }  # fmt: skip
-HARDLY_WANTED = [*product(UNWANTED, LITTLE[2]), *product(STAIRS, LITTLE[3])]
+LARGE = [*product(UNWANTED[:1], LITTLE[2][:-1]), *product(STAIRS[1:], LITTLE[3][:-1])]
+HARDLY_WANTED = [
+    *product(UNWANTED[1:], LITTLE[2]),
+    *product(STAIRS[:1], LITTLE[3]),
+    (UNWANTED[0], LITTLE[2][-1]),
+    (STAIRS[1], LITTLE[3][-1]),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in LARGE),
+]
 """Trees, and the target mass of the certain token at each depth."""
 
 

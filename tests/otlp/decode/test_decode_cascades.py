@@ -4,7 +4,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.decode import (
@@ -54,7 +54,6 @@ P = np.array([0.1, 0.7, 0.2])
 
 @pytest.mark.filterwarnings("error")
 @given(hard_laws())
-@settings(max_examples=100)
 def test_transforms_give_laws(laws):
     q, p = laws
     for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.2))]:
@@ -65,7 +64,6 @@ def test_transforms_give_laws(laws):
 
 @pytest.mark.filterwarnings("error")
 @given(hard_laws(), st.floats(0.0, 0.9))
-@settings(max_examples=100)
 def test_lossy_is_of_the_stated_form(laws, alpha):
     q, p = laws
     law = Lossy(alpha)(q, p)
@@ -112,7 +110,6 @@ def test_token_rules_by_hand():
 
 
 @given(hard_laws(), st.floats(0.0, 1.0))
-@settings(max_examples=200)
 def test_greedy_opt_is_greedy_diff(laws, alpha):
     q, p = laws
     # Lemma 8, with the distance of the two point masses written out

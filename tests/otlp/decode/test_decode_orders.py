@@ -36,7 +36,9 @@ def efficiency(pair: tuple[Any, Any], name, paths, length):
     return prefix_law(*pair, iid_paths(paths, length), ALGORITHMS[name]).block_efficiency
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 20))]
+)
 def test_one_path_is_block_verification_and_at_least_speculative(seed):
     rng = np.random.default_rng(seed)
     vocab_size, length = int(rng.integers(2, 5)), int(rng.integers(1, 4))
@@ -66,7 +68,9 @@ def test_the_optimum_at_every_node_is_best_at_one_node(seed, paths):
 OTHERS = ["naive", "recursive-rejection", "k-seq", "optimal", "traversal", "greedy-multipath"]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 8))]
+)
 def test_nothing_exceeds_the_multipath_optimum(seed):
     rng = np.random.default_rng(seed)
     vocab_size, length, paths = [(2, 2, 3), (2, 3, 2), (3, 2, 2), (4, 2, 3)][seed % 4]

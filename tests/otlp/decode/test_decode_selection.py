@@ -6,7 +6,7 @@ from math import factorial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.decode import Block, TabularModel, iid_paths, random_pair
@@ -60,7 +60,6 @@ SIZES += [
 
 
 @given(hard_laws(), st.integers(1, 5))
-@settings(max_examples=100)
 def test_intervals_keep_the_mass(laws, paths):
     p, q = laws
     below = Consecutive(whole_interval(paths), p, q)

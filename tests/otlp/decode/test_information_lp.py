@@ -164,7 +164,9 @@ def test_not_all_pairs_reach_their_bounds_at_once() -> None:
     assert on_tree_optimum(family, drafting) == pytest.approx(1.9696, abs=1e-6)
 
 
-@pytest.mark.parametrize(("paths", "size"), [(2, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize(
+    ("paths", "size"), [(2, 2), (3, 2), pytest.param(2, 3, marks=pytest.mark.slow)]
+)
 def test_the_bounds_are_ordered(paths: int, size: int) -> None:
     family = random_family(size, np.random.default_rng(5))
     drafting = iid_paths(paths, 2)
