@@ -257,5 +257,5 @@ def test_drafts_of_an_engine_that_go_on_with_its_state(shared: bool) -> None:
         return EngineRounds(verify, draft)
 
     engine = Engine("twin", "numpy", "twin", ("",), load, batch=64)
-    report, _ = audit_engine(engine, 1, 3, 5, settings=AuditSettings(20_000, max_paths=20_000))
+    report, _ = audit_engine(engine, 1, 3, 5, settings=AuditSettings(10_000, max_paths=10_000))
     assert report.passed is not shared

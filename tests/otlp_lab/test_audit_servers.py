@@ -45,7 +45,7 @@ def play(server: Law, baseline: Law, pairs: int, limit: float = math.inf, prompt
 def test_no_bet_wins_in_the_mean(seed: int) -> None:
     """The wealth before a pair is the mean over the pair and the swapped pair."""
     bets, law = Bets(), Law(seed, words=4)
-    for number in range(200):
+    for number in range(80):
         mine, other = pieces(law()), pieces(law())
         turned = copy.deepcopy(bets)
         before = math.exp(bets.log_wealth)
@@ -74,7 +74,7 @@ def test_equal_laws_are_rejected_as_rarely_as_is_said_by_enumeration() -> None:
 def test_equal_laws_are_rejected_as_rarely_as_is_said_sampled() -> None:
     """Rate 0.1, 150 runs: more than 30 alarms would have probability 1e-4."""
     alarms = sum(
-        play(Law(2 * seed), Law(2 * seed + 1), 100, math.log(10.0)).most >= math.log(10.0)
+        play(Law(2 * seed), Law(2 * seed + 1), 60, math.log(10.0)).most >= math.log(10.0)
         for seed in range(150)
     )
     assert alarms <= stats.binom.isf(1e-4, 150, 0.1)
@@ -85,7 +85,7 @@ def test_a_baseline_against_itself_gives_no_alarm_in_40_runs() -> None:
         assert play(Law(2 * seed), Law(2 * seed + 1), 500, prompts=2).most < LIMIT
 
 
-@pytest.mark.parametrize("prompts", [1, 2, 4])
+@pytest.mark.parametrize("prompts", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_a_planted_bias_is_found_within_4000_texts(prompts: int) -> None:
     """In at least 9 of 10 runs."""
     law = Law(0, 0.05)
@@ -117,11 +117,11 @@ def test_what_would_have_been_found_is_found() -> None:
     """With few texts the sizes are large; a bias on half of the words must be larger."""
     rng = np.random.default_rng(0)
     texts = [[(word,) for word in rng.choice(list("abcdefgh"), size=300)]]
-    sizes = list(smallest_found(texts, 600, LIMIT, seed=0).values())
+    sizes = list(smallest_found(texts, 300, LIMIT, seed=0).values())
     assert 0.05 < sizes[0] < sizes[1] < 1.0
     assert set(smallest_found(texts, 20, LIMIT, seed=0).values()) == {1.0}
     alike = [[("a",)] * 50]
-    assert set(smallest_found(alike, 600, LIMIT, seed=0).values()) == {1.0}
+    assert set(smallest_found(alike, 100, LIMIT, seed=0).values()) == {1.0}
 
 
 # the audit
@@ -138,10 +138,10 @@ def test_a_report_of_a_difference() -> None:
 
 
 def test_a_report_of_no_difference() -> None:
-    report = audit_server(Law(0), Law(1), ["x"], pairs=150)
+    report = audit_server(Law(0), Law(1), ["x"], pairs=40)
     assert report.verdict is Verdict.NOT_REJECTED and report.passed
-    assert report.pairs == report.budget == 150 and report.stopped == ""
-    assert "150 of 150 pairs of texts, 600 tokens" in str(report)
+    assert report.pairs == report.budget == 40 and report.stopped == ""
+    assert "40 of 40 pairs of texts, 160 tokens" in str(report)
     assert set(report.detectable) == {
         "towards one text of each prompt",
         "towards half of the first words",
@@ -161,19 +161,19 @@ def test_a_planted_share_has_the_size_that_is_said() -> None:
 
 def test_an_audit_goes_on_from_earlier_pairs() -> None:
     kept: list[Pair] = []
-    whole = audit_server(Law(0), Law(1), ["x", "y"], pairs=120, keep=kept.append)
+    whole = audit_server(Law(0), Law(1), ["x", "y"], pairs=40, keep=kept.append)
     asked: list[str] = []
 
     def counted(prompt: str) -> Completion:
         asked.append(prompt)
-        return kept[70 + len(asked) - 1].server
+        return kept[20 + len(asked) - 1].server
 
     again: list[Pair] = []
-    rest = (pair.baseline for pair in kept[70:])
-    how: dict[str, Any] = {"pairs": 120, "earlier": kept[:70], "keep": again.append}
+    rest = (pair.baseline for pair in kept[20:])
+    how: dict[str, Any] = {"pairs": 40, "earlier": kept[:20], "keep": again.append}
     report = audit_server(counted, lambda prompt: next(rest), ["x", "y"], **how)
-    assert len(kept) == 120 and again == kept[70:]
-    assert asked == ["x", "y"] * 25
+    assert len(kept) == 40 and again == kept[20:]
+    assert asked == ["x", "y"] * 10
     assert report.log10_wealth == pytest.approx(whole.log10_wealth, abs=1e-12)
 
 
@@ -271,11 +271,10 @@ def test_independent_texts_are_refused_as_rarely_as_is_said_by_enumeration() -> 
 
 
 def test_an_e_value_of_many() -> None:
-    rng = np.random.default_rng(0)
-    wealth = rng.choice([0.0, 4.0], p=[0.75, 0.25], size=(20_000, 3))
-    with np.errstate(divide="ignore"):
-        found = [math.exp(combine(list(logs))) for logs in np.log(wealth)]
-    assert np.mean(found) == pytest.approx(1.0, abs=0.05)
+    mean = 0.0
+    for logs in itertools.product((-math.inf, math.log(4.0)), repeat=3):
+        mean += math.prod(0.75 if log < 0.0 else 0.25 for log in logs) * math.exp(combine(logs))
+    assert mean == pytest.approx(1.0, abs=1e-12)
     assert combine([30.0, 0.0, 0.0]) > 27.0
     assert combine([10.0] * 3) > 26.0
 

@@ -65,28 +65,28 @@ done = partial(command.done, "lab", "audit-server", "--tokens", 2)
 def test_a_baseline_against_itself(plain: tuple[Served, str], prompts: str, tmp_path: Path) -> None:
     server, url = plain
     path = tmp_path / "found.json"
-    words = ("--baseline", url, "--prompts", prompts, "--texts", 60, "--json", path)
+    words = ("--baseline", url, "--prompts", prompts, "--texts", 12, "--json", path)
     output = done(url, *words)
     assert output.startswith("NOT_REJECTED")
-    assert "60 of 60 pairs of texts, 240 tokens" in output
-    assert Counter(request["prompt"] for request in server.asked) == {"x": 60, "y": 60}
+    assert "12 of 12 pairs of texts, 48 tokens" in output
+    assert Counter(request["prompt"] for request in server.asked) == {"x": 12, "y": 12}
     assert {request["temperature"] for request in server.asked} == {1.0}
     found = json.loads(path.read_text())
     own = {"$ref": "#/$defs/audit", "$defs": SCHEMA["$defs"]}
     Draft202012Validator(own).validate(found)
     assert (found["audited"], found["verdict"], found["scheme"]) == (url, "NOT_REJECTED", None)
-    assert found["report"]["pairs"] == 60
+    assert found["report"]["pairs"] == 12
 
 
 def test_a_planted_bias_is_found(plain: tuple[Served, str], prompts: str) -> None:
-    words = ("--baseline", plain[1], "--prompts", prompts, "--limit", 1, "--plant", 0.3)
+    words = ("--baseline", plain[1], "--prompts", prompts, "--limit", 1, "--plant", 0.6)
     output = done(plain[1], *words, status=1)
     assert output.startswith("TEXTS_DIFFER")
-    assert ", 0.3 of its texts replaced; baseline: " in output
+    assert ", 0.6 of its texts replaced; baseline: " in output
 
 
 def test_a_field_of_requests_turns_the_fault_on(prompts: str) -> None:
-    server = Served(Law(1), fast=Law(2, 0.4))
+    server = Served(Law(1), fast=Law(2, 0.8))
     with serving(server) as url:
         words = (url, "--prompts", prompts, "--parallel", 3, "--request", "fast=true")
         done(*words, "--toggle", "fast=false", "--request", "user=a=b", status=1)
@@ -98,20 +98,20 @@ def test_it_goes_on_from_its_journal(
     plain: tuple[Served, str], prompts: str, tmp_path: Path
 ) -> None:
     journal = tmp_path / "folder" / "texts.jsonl"
-    broken = Served(Law(2), most=31)
+    broken = Served(Law(2), most=11)
     with serving(broken) as url:
-        texts = "--texts", 50, "--journal", journal
+        texts = "--texts", 16, "--journal", journal
         words = url, "--baseline", plain[1], "--prompts", prompts, *texts
         output = done(*words, status=2)
-        assert "31 of 50 pairs of texts" in output
+        assert "11 of 16 pairs of texts" in output
         assert "status 500: out of memory (5 tries)" in output
         assert "the same command resumes" in output
-        assert len(journal.read_text().splitlines()) == 32
+        assert len(journal.read_text().splitlines()) == 12
         broken.most = 10**6
         output = done(*words)
-        assert "50 of 50 pairs of texts, 200 tokens" in output
-        assert re.search(r"31 of the pairs are from the journal .*texts\.jsonl, of 20\d\d-", output)
-        assert len(broken.asked) == 51  # and the check for the same server
+        assert "16 of 16 pairs of texts, 64 tokens" in output
+        assert re.search(r"11 of the pairs are from the journal .*texts\.jsonl, of 20\d\d-", output)
+        assert len(broken.asked) == 17  # and the check for the same server
         other = done(*words, "--temperature", 0.5, status=2)
         assert "the journal is of another run" in other
 
@@ -130,10 +130,10 @@ def test_a_server_that_was_changed_is_not_judged_by_its_old_texts(
         return 200, completion(law().text, **build)
 
     with serving(reply) as url:
-        words = (url, "--baseline", url, "--prompts", prompts, "--texts", 9)
+        words = (url, "--baseline", url, "--prompts", prompts, "--texts", 3)
         kept = ("--journal", tmp_path / "texts.jsonl")
         done(*words, *kept)
-        assert "9 of the pairs are from the journal" in done(*words, *kept)
+        assert "3 of the pairs are from the journal" in done(*words, *kept)
         server[changed] = 20 if changed == "start" else "other"
         output = done(*words, *kept, status=2)
         assert f"{changed} of the server must be " in output

@@ -73,7 +73,7 @@ def test_renewal_is_that_of_texts_that_the_noise_drew(count: int, accuracy: floa
 def test_design_chooses_between_transport_and_shared_noise() -> None:
     draft, target = chains(6, 3)
     rng = np.random.default_rng(2)
-    texts = [write_text(draft, target, np.array([0]), TOKENS, rng) for _ in range(6)]
+    texts = [write_text(draft, target, np.array([0]), 12, rng) for _ in range(6)]
 
     def begun(number: int) -> tuple[Model, IntArray]:
         draft.start(np.array([0]))

@@ -287,7 +287,7 @@ def test_a_scale_is_found_again() -> None:
 def test_one_scale_serves_all_temperatures() -> None:
     """If the errors of the draft logits are Gumbel variables, sigma T is their scale."""
     rng, found = np.random.default_rng(2), []
-    logits = rng.normal(scale=2.0, size=(400, 30))
+    logits = rng.normal(scale=2.0, size=(200, 30))
     wrong = 0.8 * rng.gumbel(size=logits.shape)
     for temperature in (0.5, 1.0):
         exact = Sampling(temperature)
