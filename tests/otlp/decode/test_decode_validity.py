@@ -96,7 +96,12 @@ def test_every_algorithm_at_every_size(name, sizes):
 )
 @pytest.mark.parametrize("make", [prefix_tree, without_replacement], ids=lambda m: m.__name__)
 @pytest.mark.parametrize(
-    "branching", [(1,), (2,), (3,), (2, 2), (3, 1), (1, 3), (1, 2, 1)], ids=str
+    "branching",
+    [
+        *((1,), (2,), (3,), (2, 2), (3, 1), (1, 3), (1, 2, 1)),
+        pytest.param((2, 1, 2), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("vocab_size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_trees_at_every_size(vocab_size, branching, make, verification):
