@@ -63,7 +63,7 @@ def targets(draw: st.DrawFn, near: FloatArray) -> FloatArray:
 
 @st.composite
 def iid_problems(
-    draw: st.DrawFn, min_vocab: int = 2, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+    draw: st.DrawFn, min_vocab: int = 2, max_vocab: int = 5, min_n: int = 1, max_n: int = 3
 ) -> otlp.Problem:
     """A problem with i.i.d. drafts."""
     q = draw(distributions(draw(st.integers(min_vocab, max_vocab))))
@@ -73,7 +73,7 @@ def iid_problems(
 
 @st.composite
 def explicit_problems(
-    draw: st.DrawFn, min_vocab: int = 2, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+    draw: st.DrawFn, min_vocab: int = 2, max_vocab: int = 5, min_n: int = 1, max_n: int = 3
 ) -> otlp.Problem:
     """A problem with up to twelve listed tuples, some repeated or of probability zero."""
     size = draw(st.integers(min_vocab, max_vocab))
@@ -86,7 +86,7 @@ def explicit_problems(
 
 @st.composite
 def independent_problems(
-    draw: st.DrawFn, min_vocab: int = 1, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+    draw: st.DrawFn, min_vocab: int = 1, max_vocab: int = 5, min_n: int = 1, max_n: int = 3
 ) -> otlp.Problem:
     """A problem with independent drafts, related or not."""
     size, n = draw(st.integers(min_vocab, max_vocab)), draw(st.integers(min_n, max_n))
@@ -108,7 +108,7 @@ def _supported(draw: st.DrawFn, max_vocab: int, least: int) -> FloatArray:
 
 @st.composite
 def _different(
-    draw: st.DrawFn, make: SchemeMaker, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+    draw: st.DrawFn, make: SchemeMaker, max_vocab: int = 5, min_n: int = 1, max_n: int = 3
 ) -> otlp.Problem:
     """A problem with distinct drafts from one distribution."""
     n = draw(st.integers(min_n, max_n))
@@ -121,15 +121,20 @@ greedy_problems = partial(_different, otlp.Greedy)
 hub_problems = partial(_different, otlp.Hub, min_n=2, max_n=2)
 
 
-SCHEMES = {
-    "iid": iid_problems(),
-    "explicit": explicit_problems(),
-    "independent": independent_problems(),
-    "without replacement": without_replacement_problems(),
-    "greedy": greedy_problems(),
-    "hub": hub_problems(),
+MAKERS = {
+    "iid": iid_problems,
+    "explicit": explicit_problems,
+    "independent": independent_problems,
+    "without replacement": without_replacement_problems,
+    "greedy": greedy_problems,
+    "hub": hub_problems,
 }
+SCHEMES = {name: make() for name, make in MAKERS.items()}
 """A strategy of problems for each draft scheme."""
+LARGER_SCHEMES = {
+    name: make(max_vocab=6, max_n=2 if name == "hub" else 4) for name, make in MAKERS.items()
+}
+"""Strategies of larger problems, for slow tests."""
 
 
 def problems() -> st.SearchStrategy[otlp.Problem]:

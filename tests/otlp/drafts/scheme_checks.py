@@ -40,11 +40,11 @@ def check_scheme(drafts, order):
     )
     np.testing.assert_allclose(drafts.mean_draft, places, **CLOSE)
     assert not (drafts.support < (places > 0.0)).any()
-    for chosen in product([False, True], repeat=size):
-        inside = np.array(chosen)
-        within, touching = ~(members & ~inside).any(axis=1), (members & inside).any(axis=1)
-        np.testing.assert_allclose(drafts.mass_within(inside), mass[within].sum(), **CLOSE)
-        np.testing.assert_allclose(drafts.mass_touching(inside), mass[touching].sum(), **CLOSE)
+    subsets = np.array(list(product([False, True], repeat=size)))
+    within = [mass[~(members & ~inside).any(axis=1)].sum() for inside in subsets]
+    touching = [mass[(members & inside).any(axis=1)].sum() for inside in subsets]
+    np.testing.assert_allclose([*map(drafts.mass_within, subsets)], within, **CLOSE)
+    np.testing.assert_allclose([*map(drafts.mass_touching, subsets)], touching, **CLOSE)
     ranks = np.argsort(order)
     first = tuples.tokens[np.arange(len(mass)), np.argmin(ranks[tuples.tokens], axis=1)]
     wanted = np.bincount(first, weights=mass, minlength=size)
@@ -54,8 +54,9 @@ def check_scheme(drafts, order):
     np.testing.assert_allclose(got[wanted > 1e-250], wanted[wanted > 1e-250], rtol=1e-11)
     listed, merged = by_set(drafts.enumerate_sets()), by_set(merge_by_set(tuples))
     assert len(listed) <= drafts.set_count()[0]
-    for key in listed.keys() | merged.keys():
-        np.testing.assert_allclose(listed.get(key, 0.0), merged.get(key, 0.0), **CLOSE)
+    keys = listed.keys() | merged.keys()
+    both = [[sets.get(key, 0.0) for key in keys] for sets in (listed, merged)]
+    np.testing.assert_allclose(*both, **CLOSE)
 
 
 def check_renaming(drafts):

@@ -7,21 +7,29 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.errors import InvalidDistributionError, InvalidInputError, SizeLimitError
-from tests.instances import DEGENERATE, SCHEMES
+from tests.instances import DEGENERATE, LARGER_SCHEMES, SCHEMES
 from tests.otlp.drafts.scheme_checks import CLOSE, check_renaming, check_samples, check_scheme
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_answer_agrees_with_the_list_of_tuples(scheme):
-    @given(SCHEMES[scheme], st.randoms(use_true_random=False))
-    @settings(max_examples=40)
-    def check(problem, random):
-        order = list(range(problem.vocab_size))
-        random.shuffle(order)
-        check_scheme(problem.drafts, np.array(order))
-        check_renaming(problem.drafts)
+def check_any(problem, random):
+    order = list(range(problem.vocab_size))
+    random.shuffle(order)
+    check_scheme(problem.drafts, np.array(order))
+    check_renaming(problem.drafts)
 
-    check()
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(data=st.data(), random=st.randoms(use_true_random=False))
+@settings(max_examples=20)
+def test_every_answer_agrees_with_the_list_of_tuples(scheme, data, random):
+    check_any(data.draw(SCHEMES[scheme]), random)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(data=st.data(), random=st.randoms(use_true_random=False))
+def test_every_answer_agrees_with_longer_lists_of_tuples(scheme, data, random):
+    check_any(data.draw(LARGER_SCHEMES[scheme]), random)
 
 
 @pytest.mark.parametrize("name", DEGENERATE)

@@ -62,7 +62,7 @@ def test_series_of_powers_of_the_odds():
     st.integers(1, 3),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_law_of_groups_by_enumeration(rare, likely, n, groups, rounds, seed):
     drafts, names, ranked, shares = grouped([*likely, *rare], n, groups, rounds, seed)
     law = drafts._best_ranked(names, ranked, shares)

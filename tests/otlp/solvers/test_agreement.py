@@ -23,6 +23,7 @@ from otlp.solvers import (
 from otlp.solvers.solver import ClosedForm
 from tests.instances import (
     DEGENERATE,
+    LARGER_SCHEMES,
     SCHEMES,
     SMALL,
     TOLERANCE,
@@ -94,15 +95,25 @@ def check_prepared(solver: Solver, certified: otlp.Plan) -> None:
     assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= TOLERANCE
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@given(data=st.data())
-@settings(max_examples=25)
-def test_every_solver_on_every_scheme(scheme: str, data: st.DataObject) -> None:
-    problem = data.draw(SCHEMES[scheme])
+def check_all(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)
     for way in WAYS:
         note(way)
         check(way, problem, optimum)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(data=st.data())
+@settings(max_examples=20)
+def test_every_solver_on_every_scheme(scheme: str, data: st.DataObject) -> None:
+    check_all(data.draw(SCHEMES[scheme]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(data=st.data())
+def test_every_solver_on_larger_problems(scheme: str, data: st.DataObject) -> None:
+    check_all(data.draw(LARGER_SCHEMES[scheme]))
 
 
 @pytest.mark.parametrize("family", DEGENERATE)
