@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import runpy
 import signal
+import sys
 import time
 from pathlib import Path
+from subprocess import PIPE, Popen
 from threading import Timer
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 from otlp.timing import checkpoint, deadline
-from tests.processes import run_python
+from tests.processes import ROOT, run_python
 
 RUN_KERNELS = """
 import otlp
@@ -23,12 +25,17 @@ marginals = otlp.IID([0.5, 0.3, 0.2], n=2).priority_marginals([2, 1, 0])
 assert abs(marginals - [0.25, 0.39, 0.36]).max() < 1e-15
 """
 KERNELS = """
-import sys
-sys.path.insert(0, {folder!r})
+import os, sys
+import numba
 import otlp.numerics.compiled as compiled
-compiled.PACKAGE = compiled.Path({folder!r})
-import outer
-print(outer.outer(1.0), sum(outer.outer.dispatcher.stats.cache_hits.values()))
+sys.path.insert(0, sys.argv[1])
+compiled.PACKAGE = compiled.Path(sys.argv[1])
+for line in sys.stdin:
+    if os.fork() == 0:
+        import outer
+        print(outer.outer(1.0), sum(outer.outer.dispatcher.stats.cache_hits.values()), flush=True)
+        os._exit(0)
+    os.wait()
 """
 
 
@@ -41,23 +48,26 @@ def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
     (tmp_path / "outer.py").write_text(
         head + "from inner import inner\n@compiled\ndef outer(x): return inner(x)\n"
     )
-    code = KERNELS.format(folder=str(tmp_path))
+    # -B: Python's own bytecode would be out of date, too.
+    command = [sys.executable, "-B", "-c", KERNELS, str(tmp_path)]
+    with Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True, bufsize=1) as python:
 
-    def run() -> list[str]:
-        # Python's own bytecode would be out of date, too.
-        return run_python(code, PYTHONDONTWRITEBYTECODE="1").split()
+        def run() -> list[str]:
+            """Load the kernels in a process of their own, forked to import numba only once."""
+            python.stdin.write("\n")
+            return python.stdout.readline().split()
 
-    assert run() == ["2.0", "0"]
-    assert run() == ["2.0", "1"]
-    inner.write_text(head + "@compiled\ndef inner(x): return x + 4.0\n")
-    os.utime(inner, (315532800, 315532800))
-    assert run() == ["5.0", "0"]
-    # numba itself checks only one file, by time and size
-    outer = tmp_path / "outer.py"
-    before = outer.stat()
-    outer.write_text(outer.read_text().replace("return inner", "return  inner")[:-1])
-    os.utime(outer, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert run() == ["5.0", "0"]
+        assert run() == ["2.0", "0"]
+        assert run() == ["2.0", "1"]
+        inner.write_text(head + "@compiled\ndef inner(x): return x + 4.0\n")
+        os.utime(inner, (315532800, 315532800))
+        assert run() == ["5.0", "0"]
+        # numba itself checks only one file, by time and size
+        outer = tmp_path / "outer.py"
+        before = outer.stat()
+        outer.write_text(outer.read_text().replace("return inner", "return  inner")[:-1])
+        os.utime(outer, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert run() == ["5.0", "0"]
 
 
 @pytest.mark.slow  # recompiles everything that it calls
@@ -69,8 +79,7 @@ def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
 
 
 def test_kernels_run_as_python_where_numba_is_told_to_compile_nothing() -> None:
-    run_python(RUN_KERNELS, NUMBA_DISABLE_JIT="1")
-    code = "import otlp\nproblem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))\n"
+    code = RUN_KERNELS + "problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))\n"
     found = run_python(code + "print(otlp.solve(problem).acceptance)", NUMBA_DISABLE_JIT="1")
     assert abs(float(found) - 0.85) < 1e-12
 
@@ -95,9 +104,10 @@ def test_an_inlined_kernel_is_compiled_only_with_its_caller(tmp_path: Path) -> N
         "@compiled(inline='always')\ndef inlined(x): return x + 1.0\n"
         "@compiled\ndef calling(x): return called(x) * inlined(x)\n"
     )
-    code = "from kernels import *; print(calling(1.0), *(len(kernel.dispatcher.signatures)"
-    found = run_python(f"{code} for kernel in (called, inlined)))", PYTHONPATH=str(tmp_path))
-    assert found.split() == ["4.0", "1", "0"]
+    kernels = runpy.run_path(str(tmp_path / "kernels.py"))
+    assert kernels["calling"](1.0) == 4.0
+    called, inlined = (kernels[name].dispatcher.signatures for name in ("called", "inlined"))
+    assert len(called) == 1 and len(inlined) == 0
 
 
 def test_the_first_compilation_is_in_no_time_limit() -> None:

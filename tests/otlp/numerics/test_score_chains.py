@@ -115,7 +115,7 @@ def distribution(score: Score, z: np.ndarray) -> np.ndarray:
     return found
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.floats(0.3, 1.0), fractions, fractions), max_size=2),
     st.floats(1e-3, 0.999),
@@ -169,7 +169,7 @@ def test_the_threshold_falls_where_all_tokens_want_more(score: Score, seed: int)
     assert all(later <= earlier + 1e-7 for earlier, later in pairwise(places))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(chains, st.integers(0, 2**32 - 1), st.floats(0.1, 1.0))
 def test_the_childrens_scores_mix_to_the_parents(score: Score, seed: int, weight: float) -> None:
     p, q = np.random.default_rng(seed).dirichlet(np.full(5, 0.5), 2)
