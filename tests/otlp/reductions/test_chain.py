@@ -27,7 +27,7 @@ from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, problems
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(problem=problems())
 def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)

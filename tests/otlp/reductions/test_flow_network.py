@@ -8,7 +8,7 @@ from otlp.reductions import MergeTuples, NetworkReduction
 from tests.instances import problems
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(problem=problems())
 def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     relaxed, _ = MergeTuples().apply(problem)

@@ -47,7 +47,7 @@ def test_the_cut_is_the_optimum_at_the_edges(engine, name):
         iid_problems(min_n=2, max_n=2),
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_the_cut_is_the_optimum_for_two_drafts(engine, problem):
     check(problem, engine)
 

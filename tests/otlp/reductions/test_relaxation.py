@@ -22,7 +22,7 @@ Reduction = Relaxation | MergeTuples
 
 
 @BOTH
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(problem=problems())
 def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> None:
     relaxed, inverse = reduction.apply(problem)
@@ -36,7 +36,7 @@ def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> 
 
 
 @BOTH
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(problem=problems(), data=st.data())
 def test_any_flow_gives_a_lossless_plan(
     reduction: Reduction, problem: otlp.Problem, data: st.DataObject
