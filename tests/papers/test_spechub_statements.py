@@ -34,7 +34,7 @@ def test_theorem_1_the_smaller_program_has_the_same_value(scheme, pair):
 
 
 @given(pairs())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_theorem_2_and_corollary_1(pair):
     """Summed over all pairs, the output is the target; the top token is never replaced."""
     target, draft = pair
@@ -52,7 +52,7 @@ def test_theorem_2_and_corollary_1(pair):
 
 
 @given(pairs())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_theorems_3_and_4(pair):
     """Better than recursive rejection, and than the i.i.d. optimum if q(a) is large."""
     target, draft = pair
