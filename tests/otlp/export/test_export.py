@@ -54,7 +54,7 @@ def test_ten_tokens_and_three_drafts(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(problem=problems())
 def test_the_file_is_the_arrays_and_both_have_the_optimum(
     form: str, tmp_path_factory: pytest.TempPathFactory, problem: otlp.Problem

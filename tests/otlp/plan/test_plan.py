@@ -14,7 +14,7 @@ WAYS = {"sets": {"solver": "max-flow"}, "table": {"solver": "linear-program", "f
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(problem=problems())
 def test_marginals_are_those_of_the_slices(way: str, problem: otlp.Problem) -> None:
     plan = otlp.solve(problem, **WAYS[way]).plan

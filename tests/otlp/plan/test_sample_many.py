@@ -120,7 +120,7 @@ def test_rare_tuples_and_tokens(name: str, solver: str) -> None:
 
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_each_tuple_is_possible_or_not(kind: str) -> None:
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     @given(SCHEMES[kind])
     def check(problem: otlp.Problem) -> None:
         drafts = problem.drafts
@@ -201,7 +201,7 @@ def test_memory_is_that_of_the_rows() -> None:
     assert peak < 2 * tokens.nbytes
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(problem=problems())
 def test_tables_hold_the_conditionals(problem: otlp.Problem) -> None:
     plan = otlp.solve(problem).plan

@@ -58,7 +58,7 @@ def edge_problems(draw: st.DrawFn) -> otlp.Problem:
 
 @pytest.mark.parametrize("name", SOLVERS)
 @given(problem=edge_problems())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_no_warning_and_the_whole_proof(name: str, problem: otlp.Problem) -> None:
     solver = SOLVERS[name]
     if not solver.supports(problem):
@@ -115,7 +115,7 @@ def test_a_token_whose_share_underflows_can_still_be_drafted(scheme: str) -> Non
     [
         5e-324,
         pytest.param(1e-323, marks=pytest.mark.slow),
-        1e-320,
+        pytest.param(1e-320, marks=pytest.mark.slow),
         pytest.param(2.3e-308, marks=pytest.mark.slow),
         1e-300,
     ],
@@ -128,8 +128,10 @@ def test_every_conditional_of_subnormal_masses_is_a_distribution(
     for place, n in itertools.product(range(3), (1, 2, 3)):
         q = np.insert([0.0041, 0.9959], place, tiny)
         other = np.array([0.2, 0.3, 0.5])
-        for target, draft in ((q, q), (q, q[::-1]), (q[::-1], q), (q, other), (other, q)):
-            check_solution(otlp.solve(otlp.Problem(target, scheme(draft, n))))
+        own, reversed_, apart = (scheme(draft, n) for draft in (q, q[::-1], other))
+        pairs = ((q, own), (q, reversed_), (q[::-1], own), (q, apart), (other, own))
+        for target, drafts in pairs:
+            check_solution(otlp.solve(otlp.Problem(target, drafts)))
 
 
 def test_shares_of_pools_with_subnormal_wants() -> None:

@@ -104,7 +104,7 @@ def check_many(monkeypatch: pytest.MonkeyPatch, seed: int, count: int, most: int
 
 @pytest.mark.parametrize("seed", range(4))
 def test_problems_of_every_kind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_many(monkeypatch, seed, 500, 1_000)
+    check_many(monkeypatch, seed, 200, 1_000)
 
 
 @pytest.mark.slow

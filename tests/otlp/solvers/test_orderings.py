@@ -26,7 +26,7 @@ def test_a_deadline_around_it_is_said_as_its_own_would_be() -> None:
 
 
 @given(problems(), st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_lossless_wherever_it_stops(problem, iterations):
     solution = Orderings(gap=0.0, max_iterations=iterations).solve(problem)
     assert solution.guarantee >= Guarantee.LOSSLESS

@@ -95,7 +95,7 @@ def check_estimate(problem: otlp.Problem, **options: int) -> None:
 
 
 @given(without_replacement_problems(min_n=2))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Problem) -> None:
     check_estimate(problem, samples=300, seed=7)
 

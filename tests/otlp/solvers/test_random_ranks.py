@@ -29,7 +29,7 @@ def correlated(size, seed, scale=3.0):
 
 
 @given(without_replacement_problems(min_n=2), st.integers(0, 2**32 - 1), st.integers(1, 4))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
     drafts, n = problem.drafts, problem.n
     rng = np.random.default_rng(seed)

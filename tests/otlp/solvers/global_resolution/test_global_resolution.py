@@ -65,7 +65,7 @@ def check_both_plans(problem, tau):
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_both_plans_are_within_ten_tau(problem, tau):
     check_both_plans(problem, tau)
 
@@ -74,7 +74,7 @@ plans = st.sampled_from(["lossless", "published"])
 
 
 @given(iid_problems(), taus, plans, st.integers(1, 3), st.integers(1, 4))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_never_a_wrong_plan_under_tight_limits(problem, tau, plan, limit, iterations):
     """With tight limits the solver stops with a status or keeps the guarantee."""
     tight = {"max_iterations": iterations, "newton_steps": 0}
@@ -127,7 +127,7 @@ def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=20)
+@settings(max_examples=15)
 def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("otlp.solvers.global_resolution.global_resolution.LISTED_TERMS", 0)

@@ -53,7 +53,7 @@ def alternating_coefficient(members, n, ignored):
 
 
 @given(systems(max_tokens=5, max_n=8))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_coefficients_are_exact_to_the_last_digits(system):
     draft, ignored, n = system
     terms = list_sets(draft, n, ignored)
@@ -111,7 +111,7 @@ def enumerated(draft, ignored, n, alpha, slack):
 
 @pytest.mark.parametrize("slack", [0.0, 1.0])
 @given(systems(max_tokens=4, max_n=3), st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_value_and_gradient_against_all_tuples(slack, system, seed):
     draft, ignored, n = system
     rng = np.random.default_rng(seed)
