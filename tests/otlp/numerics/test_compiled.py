@@ -27,6 +27,7 @@ assert abs(marginals - [0.25, 0.39, 0.36]).max() < 1e-15
 KERNELS = """
 import os, sys
 import numba
+numba.njit(lambda x: x + 1.0)(1.0)  # the first compilation loads most of numba
 import otlp.numerics.compiled as compiled
 sys.path.insert(0, sys.argv[1])
 compiled.PACKAGE = compiled.Path(sys.argv[1])

@@ -20,7 +20,7 @@ from tests.instances import exact_best
 masses = st.floats(0.0, 1.0)
 
 
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(a=masses, b=masses, n=st.integers(1, 40))
 def test_slopes_are_exact(a: float, b: float, n: int) -> None:
     a, b = sorted((a, b))
