@@ -36,7 +36,7 @@ for line in sys.stdin:
         import outer
         print(outer.outer(1.0), sum(outer.outer.dispatcher.stats.cache_hits.values()), flush=True)
         os._exit(0)
-    os.wait()
+    assert os.wait()[1] == 0
 """
 
 

@@ -104,7 +104,7 @@ def check_all(problem: otlp.Problem) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=15)
 def test_every_solver_on_every_scheme(scheme: str, data: st.DataObject) -> None:
     check_all(data.draw(SCHEMES[scheme]))
 
