@@ -52,7 +52,7 @@ def test_theorem_2_and_corollary_1(pair):
 
 
 @given(pairs())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_theorems_3_and_4(pair):
     """Better than recursive rejection, and than the i.i.d. optimum if q(a) is large."""
     target, draft = pair

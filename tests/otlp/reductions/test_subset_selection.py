@@ -28,7 +28,7 @@ def check(problem):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_least_of_all_subsets(scheme, data):
     check(data.draw(SCHEMES[scheme]))
 

@@ -239,7 +239,14 @@ def test_never_fails(n: int) -> None:
         assert law.sum() == pytest.approx(1.0, abs=1e-12), name
 
 
-@pytest.mark.parametrize("name", ["unrelated", "nearly equal", "whole numbers", "Zipf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "unrelated",
+        "nearly equal",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("whole numbers", "Zipf")),
+    ],
+)
 def test_a_million_tokens_and_64_drafts(name: str) -> None:
     solution, plan = solve(normalised(*hard_pairs(1_000_000, 64)[name](), 64))
     check_certificate(solution)

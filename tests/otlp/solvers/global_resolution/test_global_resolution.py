@@ -65,7 +65,7 @@ def check_both_plans(problem, tau):
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_both_plans_are_within_ten_tau(problem, tau):
     check_both_plans(problem, tau)
 
