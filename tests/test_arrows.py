@@ -85,10 +85,15 @@ MODULES = modules()
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Return the package modules that a file imports, including those for annotations."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -230,7 +235,7 @@ def test_no_name_hides_a_module() -> None:
 def test_no_two_classes_share_a_name() -> None:
     where: dict[str, str] = {}
     for name, path in MODULES.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef):
                 assert node.name not in where, f"{node.name}: {where[node.name]} and {name}"
                 where[node.name] = name

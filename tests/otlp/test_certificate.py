@@ -62,7 +62,7 @@ def test_an_optimal_plan_with_a_bad_proof_is_lossless_only() -> None:
 
 
 @pytest.mark.parametrize("claim", [None, Guarantee.OPTIMAL])
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(problem=problems())
 def test_a_plan_without_a_subset_is_proved_by_the_verifier(
     claim: Guarantee | None, problem: otlp.Problem
@@ -100,7 +100,7 @@ class ShortPlan(OwnPlan):
         return Marginals(np.ones(2), np.ones(2), "closed form")
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(problem=problems())
 def test_slices_alone_make_a_plan(problem: otlp.Problem) -> None:
     solution = certify(problem, "own", Answer(OwnPlan(problem)), Stopwatch())
@@ -174,7 +174,7 @@ def test_no_plan_is_no_guarantee() -> None:
     assert solution.upper_bound == 1.0
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(problem=problems(), data=st.data())
 def test_no_lossless_plan_is_certified_above_the_optimum(
     problem: otlp.Problem, data: st.DataObject

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,8 @@ def run(words: list[str]) -> int:
 
 def main(command: str, folder: Path) -> None:
     """Kill the command at its first file operation, its second, and so on, until a run ends."""
-    import matplotlib.pyplot
-
-    assert matplotlib.pyplot is not None
+    with tempfile.TemporaryDirectory() as other:  # load in this process what children need
+        run(arguments("solve", Path(other)))
     if command in NEEDS_TORCH:
         import torch
         import transformers
@@ -65,6 +65,10 @@ def main(command: str, folder: Path) -> None:
         assert transformers.__version__
         torch.set_num_threads(1)
     words, files = arguments(command, folder), outputs(command, folder)
+    if {"--figure", "--output"} & {*words}:
+        import matplotlib.pyplot
+
+        assert matplotlib.pyplot is not None
     if command != "capture":
         for path in files:
             path.write_bytes(OLD)

@@ -12,6 +12,7 @@ import pytest
 
 import otlp
 from otlp import errors
+from otlp.auditing import AuditSettings
 from otlp.solvers import SOLVERS, GlobalResolution, LinearProgram, Slackness, Solver, make_solver
 from tests.example_captures import check_same
 from tests.instances import DEGENERATE, SMALL
@@ -98,7 +99,8 @@ def test_prepared_plans(solver: Solver) -> None:
 
 
 def test_reports_and_captures() -> None:
-    report = otlp.audit(make_solver("martingale"), P, otlp.IID(Q, 2))
+    settings = AuditSettings(samples=2_000)
+    report = otlp.audit(make_solver("martingale"), P, otlp.IID(Q, 2), settings=settings)
     capture = otlp.captures.builtin()[:3]
     for again in AGAIN:
         assert str(again(report)) == str(report)

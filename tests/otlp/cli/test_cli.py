@@ -113,7 +113,12 @@ def foreign(folder: Path, name: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["x[/bold]", "m[v2]", "a :smile: b", "a$b$c_", "é"])
+NAMES = ("x[/bold]", "m[v2]", "a :smile: b", "a$b$c_", "é")
+
+
+@pytest.mark.parametrize(
+    "name", [" ".join(NAMES), *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES)]
+)
 def test_names_are_printed_as_they_are(name: str, tmp_path: Path) -> None:
     path = foreign(tmp_path, name)
     files = [tmp_path / "a.json", tmp_path / "a.png"]

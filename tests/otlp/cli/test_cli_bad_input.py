@@ -39,7 +39,8 @@ WORDS = {
         )),
     ),
     "check": (
-        "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--top-k 0 --rows 1", "--solvers ,",
+        "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--solvers ,",
+        "--top-k 0 --rows 1 --solvers martingale,max-flow",
         "--solvers none", "--tolerance nan", "--tolerance 0", "--time-limit 0", "--time-limit nan",
         "--time-limit x", "--scheme without-replacement --top-k 2 --n 3",
     ),

@@ -15,6 +15,7 @@ import otlp
 from otlp.cli import main
 from otlp.cli.output import write_json
 from otlp.data import captures
+from tests.example_captures import example
 from tests.otlp.cli.command import PRODUCT
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json").read_text())
@@ -32,7 +33,7 @@ WORDS = {
     "cascade": "--limit 2 --cascades opt,token-v3 --threshold 0.3 --length 2 --device cpu",
     "capture": "{}/mine.safetensors --limit 1 --tokens 2 --device cpu",
     "info": "",
-    "report": "--rows 2 --jobs 1 --output {}/page.html",
+    "report": "{}/rows.safetensors --jobs 1 --output {}/page.html",
 }
 """Arguments of each command."""
 
@@ -42,7 +43,8 @@ NEEDS_MODELS = {"decode", "cascade", "capture"}
 def written(command: str, words: str, folder: Path) -> dict[str, Any]:
     """Return the JSON output of a command, checked against its part of the schema."""
     path = folder / "written.json"
-    arguments = [command, *words.format(folder).split(), "--json", str(path)]
+    captures.save(example(rows=3, vocab_size=5), folder / "rows.safetensors")
+    arguments = [command, *words.replace("{}", str(folder)).split(), "--json", str(path)]
     result = CliRunner(catch_exceptions=False).invoke(main, arguments)
     assert result.exit_code in (0, 1), result.output
     found: dict[str, Any] = json.loads(path.read_text(), parse_constant=pytest.fail)
@@ -70,6 +72,7 @@ def test_every_field_is_described() -> None:
         check(part, name)
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("command", WORDS)
 def test_a_command_writes_what_the_schema_says(command: str, tmp_path: Path) -> None:
     if command in NEEDS_MODELS:

@@ -15,9 +15,8 @@ from jsonschema import Draft202012Validator
 import otlp
 from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
 from otlp.cli import own_rules
-from otlp.cli.capture_file import CaptureFile
-from otlp.cli.rows import ChosenRows
-from otlp.parallel.rows import CaptureRows
+from otlp.data import captures
+from tests.example_captures import example
 from tests.otlp.auditing.rules import eagle_style
 from tests.otlp.cli.command import done, refused
 from tests.otlp.cli.test_cli_json import SCHEMA
@@ -32,9 +31,24 @@ FILES = {
 pytestmark = pytest.mark.usefixtures("rough_means", "few_repetitions")
 
 
-def compare(tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30") -> str:
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otlp.auditing.auditor.DEFAULT_TOKENS", 10_000)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save three rows of few tokens."""
+    path = tmp_path_factory.mktemp("rows") / "rows.safetensors"
+    captures.save(example(rows=3, vocab_size=12, positions=np.full(3, -1)), path)
+    return path
+
+
+def compare(
+    rows: Path, tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30"
+) -> str:
     names = ",".join(f"{AUDITING / FILES[rule]}:{rule}" for rule in rules)
-    words = f"compare --rows 2 --n 2 --schemes {schemes} --rules {names},naive --top-k 30"
+    words = f"compare {rows} --rows 2 --n 2 --schemes {schemes} --rules {names},naive --top-k 8"
     return done(*words.split(), "--time-limit", limit, "--json", tmp_path / "found.json")
 
 
@@ -43,17 +57,17 @@ def records(tmp_path: Path, rule: str) -> list[dict[str, Any]]:
     return [record for record in found if str(record["rule"]).endswith(rule)]
 
 
-def test_a_comma_in_the_name_of_a_file_separates_nothing(tmp_path: Path) -> None:
+def test_a_comma_in_the_name_of_a_file_separates_nothing(rows: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine, at n = 1,2.py"
     file.write_text("def rule(draft_tokens, p, q, rng):\n    return rng.choice(len(p), p=p)\n")
-    words = "compare --rows 1 --n 1 --schemes iid --top-k 30 --json".split()
+    words = f"compare {rows} --rows 1 --n 1 --schemes iid --json".split()
     for rules in (f"naive,{file}:rule,k-seq", f"{file}:rule"):
         done(*words, tmp_path / "found.json", "--rules", rules)
         assert records(tmp_path, f"{file.name}:rule")
 
 
-def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
-    output = compare(tmp_path, "eagle_style", "overwriting", "unfollowed")
+def test_rules_are_audited_and_stand_in_the_table(rows: Path, tmp_path: Path) -> None:
+    output = compare(rows, tmp_path, "eagle_style", "overwriting", "unfollowed")
     assert "printed by a rule" not in output
     assert "!: the rule changes the target's distribution" in output
     assert "NOT LOSSLESS on 5 synthetic tokens (NOT_LOSSLESS): total variation" in output
@@ -73,20 +87,22 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
         assert 0.0 < published[record["row"]] < record["acceptance_interval"][1] < 1.0
 
 
-def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(tmp_path: Path) -> None:
+def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(
+    rows: Path, tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text(
         "def first(draft_tokens, p, q, rng):\n    return draft_tokens[0]\n"
         "def right(draft_tokens, p, q, rng):\n    return rng.choice(len(p), p=p)\n"
     )
     rules = ",".join(f"{tmp_path / 'mine.py'}:{name}" for name in ("first", "right"))
-    words = "compare --rows 2 --n 2 --schemes iid --top-k 5 --lossy --rules naive,"
+    words = f"compare {rows} --rows 3 --n 2 --schemes iid --top-k 5 --lossy --rules naive,"
     output = done(*f"{words}{rules} --json {tmp_path / 'found.json'}".split())
     assert "your own, lossy" in output
     found = json.loads((tmp_path / "found.json").read_text())
     Draft202012Validator(SCHEMA).validate(found)
     losses = found["own_losses"]
-    assert len(losses) == 3 and all(one["rule"].endswith("first") for one in losses)
-    made_up, *rows = losses
+    assert len(losses) == 4 and all(one["rule"].endswith("first") for one in losses)
+    made_up, *each = losses
     p, q = np.random.default_rng(0).dirichlet(np.ones(own_rules.audit_size(2)), size=2)
     lost = 0.5 * np.abs(p - q).sum()
     best = otlp.solve(otlp.Problem(p, otlp.IID(q, 2))).acceptance
@@ -94,27 +110,26 @@ def test_what_a_rule_loses_is_exact_on_made_up_tokens_and_bounded_on_rows(tmp_pa
     assert math.isclose(made_up["kl"], (q * np.log(q / p)).sum(), abs_tol=1e-9)
     assert math.isclose(made_up["bound"], best + lost, abs_tol=1e-9)
     assert made_up["acceptance"] == pytest.approx(1.0)
-    capture = ChosenRows.spread(CaptureFile(), 2)
-    parts = CaptureRows(capture.capture, capture.numbers).part(0, 2)
-    for one, (_, row) in zip(rows, parts, strict=True):
-        p, q = row.distributions(0, 1.0, 1.0, 5, 1.0)
+    capture = captures.load(rows)
+    for row, one in enumerate(each):
+        p, q = capture.distributions(row, top_k=5)
         low, high = one["total_variation_interval"]
         assert 0.0 < low <= 0.5 * np.abs(p - q).sum() <= high
         assert one["kl"] is None and one["acceptance"] == 1.0 <= one["bound"]
 
 
-def test_what_is_right_on_few_tokens_alone_is_found_on_the_rows(tmp_path: Path) -> None:
+def test_what_is_right_on_few_tokens_alone_is_found_on_the_rows(rows: Path, tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(
         "def few(draft_tokens, p, q, rng):\n"
         "    return rng.choice(len(p), p=p) if len(p) <= 5 else draft_tokens[0]\n"
     )
-    words = "compare --rows 2 --n 1 --schemes iid --top-k 30 --rules".split()
+    words = f"compare {rows} --rows 2 --n 1 --schemes iid --top-k 8 --rules".split()
     json_path = tmp_path / "found.json"
     output = done(*words, f"{tmp_path / 'few.py'}:few,naive", "--lossy", "--json", json_path)
     assert "NOT LOSSLESS on 2 of the rows" in " ".join(output.split())
-    made_up, *rows = json.loads(json_path.read_text())["own_losses"]
+    made_up, *each = json.loads(json_path.read_text())["own_losses"]
     assert made_up["total_variation_interval"][1] < 1e-9
-    assert all(row["total_variation_interval"][0] > 0.0 for row in rows) and "nan" not in output
+    assert all(row["total_variation_interval"][0] > 0.0 for row in each) and "nan" not in output
 
 
 def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
@@ -130,8 +145,8 @@ def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
         assert (np.abs(found.each - exact) < 2.0 * found.each_error).all()
 
 
-def test_a_rule_is_audited_under_each_scheme(tmp_path: Path) -> None:
-    compare(tmp_path, "eagle_style", schemes="iid,without-replacement", limit="inf")
+def test_a_rule_is_audited_under_each_scheme(rows: Path, tmp_path: Path) -> None:
+    compare(rows, tmp_path, "eagle_style", schemes="iid,without-replacement", limit="inf")
     found = {record["scheme"]: record["reason"] for record in records(tmp_path, "eagle_style")}
     assert found["iid"] == "LOSSLESS on 5 synthetic tokens"
     assert found["without-replacement"].startswith("NOT LOSSLESS")
@@ -140,14 +155,16 @@ def test_a_rule_is_audited_under_each_scheme(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "printed"),
     [
-        ("loops", "the time limit of 3 s was reached"),
+        ("loops", "the time limit of 0.6 s was reached"),
         ("ends", "the process exited with status 0"),
         ("loud", "RULE_FAILED"),
         ("missing", "no attribute 'missing'"),
     ],
 )
-def test_a_rule_that_fails_does_no_harm(rule: str, printed: str, tmp_path: Path) -> None:
-    output = compare(tmp_path, rule, limit="1" if rule == "loops" else "30")
+def test_a_rule_that_fails_does_no_harm(
+    rule: str, printed: str, rows: Path, tmp_path: Path
+) -> None:
+    output = compare(rows, tmp_path, rule, limit="0.2" if rule == "loops" else "30")
     assert printed in " ".join(output.split())
     assert all(record["acceptance"] for record in records(tmp_path, "naive"))
 
@@ -158,9 +175,13 @@ def test_what_is_no_rule_is_refused_before_any_work(rule: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["compare", "sweep"])
-def test_tables_for_a_paper_have_the_numbers_of_the_json(command: str, tmp_path: Path) -> None:
+def test_tables_for_a_paper_have_the_numbers_of_the_json(
+    command: str, rows: Path, tmp_path: Path
+) -> None:
     rule = f"{AUDITING / FILES['eagle_style']}:eagle_style"
-    words = f"{command} --rows 3 --n 1,2 --schemes iid --top-k 20 --rules k-seq,{rule}".split()
+    words = (
+        f"{command} {rows} --rows 3 --n 1,2 --schemes iid --top-k 8 --rules k-seq,{rule}".split()
+    )
     files = [tmp_path / name for name in ("found.csv", "found.json", "found.tex")]
     done(*words, "--table", files[0], "--json", files[1])
     with files[0].open() as file:
@@ -179,7 +200,7 @@ def test_tables_for_a_paper_have_the_numbers_of_the_json(command: str, tmp_path:
         (printed,) = (one for one in lines if (one["rule"], one["n"]) == ("k-seq", "2"))
         assert float(printed["acceptance"]) == pytest.approx(mean)
     done(*words[:-1], "k-seq", "--table", files[2])
-    assert r"iid & k-seq & 2 & 1.0 & 20 & $0." in files[2].read_text()
+    assert r"iid & k-seq & 2 & 1.0 & 8 & $0." in files[2].read_text()
 
 
 def test_json_is_not_written_to_a_table() -> None:

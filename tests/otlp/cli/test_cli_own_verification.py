@@ -55,17 +55,16 @@ def test_a_rule_of_a_file_gives_what_the_one_that_it_copies_gives(rules: Path) -
     name = f"{rules}:block"
     own = load_own_rules([name, "block"])[name]
     draft, target = random_pair(4, 4, np.random.default_rng(3))
-    rng, accepted = np.random.default_rng(4), []
-    for rule in (own, Block()):
-        lengths = []
-        for _ in range(3000):
-            draft.start(())
-            target.start(())
-            tree = iid_paths(1, 3).draft(draft, RandomChooser(rng))
-            laws = target.distributions(tree, np.arange(len(tree)))
-            lengths.append(int(tree.depths[rule.verify(tree, laws, RandomChooser(rng)).node]))
-        accepted.append(np.bincount(lengths, minlength=4) / 3000)
-    assert np.abs(accepted[0] - accepted[1]).max() < 0.05  # five standard errors
+    rng, counts = np.random.default_rng(4), np.zeros((2, 4))
+    for _ in range(200):
+        draft.start(())
+        target.start(())
+        tree = iid_paths(1, 3).draft(draft, RandomChooser(rng))
+        laws = target.distributions(tree, np.arange(len(tree)))
+        for found, rule in zip(counts, (own, Block()), strict=True):
+            for _ in range(15):
+                found[tree.depths[rule.verify(tree, laws, RandomChooser(rng)).node]] += 1
+    assert np.abs(counts[0] - counts[1]).max() < 0.05 * 3000  # five standard errors
 
 
 def test_what_does_not_follow_the_target_is_refused_by_name(rules: Path) -> None:

@@ -77,10 +77,41 @@ def read(path: Path) -> Page:
     return found
 
 
+def save_arrays(folder: Path) -> Path:
+    np.savez(folder / "mine.npz", p=[0.1, 0.6, 0.3], q=[0.5, 0.3, 0.2])
+    return folder / "mine.npz"
+
+
 @pytest.fixture
 def arrays(tmp_path: Path) -> Path:
-    np.savez(tmp_path / "mine.npz", p=[0.1, 0.6, 0.3], q=[0.5, 0.3, 0.2])
-    return tmp_path / "mine.npz"
+    return save_arrays(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Report on arrays to a link, beside a file of the user; return the folder and the message."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "page.html").symlink_to(folder / "place.html")
+    (folder / "page.html.parts").mkdir()
+    (folder / "page.html.parts" / "notes.txt").write_text("mine")
+    words = ("--output", folder / "page.html", "--draft-cost", 0.5, "--node-cost", 0.1, *ALONE)
+    return folder, done("report", save_arrays(folder), *words)
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Report on a capture with odd names, with odd numbers as options."""
+    folder = tmp_path_factory.mktemp("odd")
+    logits = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
+    capture = make(
+        *logits, target_model=ODD, draft_model="</title><b>", tokenizer=ODD, source=ODD, note=ODD,
+        contexts=tuple(f"{ODD} {row}" for row in range(4)), positions=np.arange(4),
+        next_tokens=np.arange(4),
+    )  # fmt: skip
+    save(capture, folder / "odd $x$.safetensors")
+    words = "--temperature 0.123456789 --sampling-top-k 1234567 --sampling-top-p 1".split()
+    done("report", folder / "odd $x$.safetensors", "--output", folder / "page.html", *words, *ALONE)
+    return folder / "page.html"
 
 
 def without_times(found: Any) -> Any:
@@ -90,17 +121,26 @@ def without_times(found: Any) -> Any:
     return [without_times(one) for one in found] if isinstance(found, list) else found
 
 
-def test_every_number_is_that_of_the_command_beside_it(tmp_path: Path) -> None:
-    texts = np.random.default_rng(0).normal(size=(2, 40, 6)).astype(np.float32)
-    words = [f"text {row // 20} " + "and " * (row % 20) for row in range(40)]
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        ("overlap", "one_place", "as_served", "whole_draft", "verification"),
+        pytest.param(("round",), marks=pytest.mark.slow),
+    ],
+)
+def test_every_number_is_that_of_the_command_beside_it(
+    repeated: tuple[str, ...], tmp_path: Path
+) -> None:
+    texts = np.random.default_rng(0).normal(size=(2, 28, 6)).astype(np.float32)
+    words = [f"text {row // 14} " + "and " * (row % 14) for row in range(28)]
     capture = make(
-        *texts, contexts=tuple(words), positions=np.tile(np.arange(20), 2),
-        next_tokens=np.arange(40) % 6, source="text decoded from the target at temperature 1",
+        *texts, contexts=tuple(words), positions=np.tile(np.arange(14), 2),
+        next_tokens=np.arange(28) % 6, source="text decoded from the target at temperature 1",
     )  # fmt: skip
     save(capture, tmp_path / "mine.safetensors")
     written = tmp_path / "numbers.json"
     message = done(
-        "report", tmp_path / "mine.safetensors", "--output", tmp_path / "page.html", "--rows", 30,
+        "report", tmp_path / "mine.safetensors", "--output", tmp_path / "page.html", "--rows", 6,
         "--sampling-top-k", 3, "--json", written, "--draft-cost", 0.25, "--node-cost", 0.01, *ALONE,
     )  # fmt: skip
     page = " ".join(" ".join(read(tmp_path / "page.html").words).split())
@@ -121,7 +161,8 @@ def test_every_number_is_that_of_the_command_beside_it(tmp_path: Path) -> None:
     assert pair["break_even"][-2]["speed"] == pytest.approx(best["tokens_per_call_time"])
     for part in pair["parts"].values():
         assert not part["reason"] and part["command"] in page
-        again = tmp_path / "again.json"
+    again = tmp_path / "again.json"
+    for part in map(pair["parts"].get, repeated):
         printed = done(*shlex.split(part["command"])[1:], "--json", again)
         assert without_times(json.loads(again.read_text())) == without_times(part["result"])
         if part["result"]["command"] != "bench":  # times differ
@@ -153,31 +194,22 @@ def test_two_captures_stand_side_by_side(tmp_path: Path) -> None:
     assert not (tmp_path / "other.html").exists()
 
 
-def test_names_and_texts_of_others_are_escaped(tmp_path: Path) -> None:
-    logits = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
-    capture = make(
-        *logits, target_model=ODD, draft_model="</title><b>", tokenizer=ODD, source=ODD, note=ODD,
-        contexts=tuple(f"{ODD} {row}" for row in range(4)), positions=np.arange(4),
-        next_tokens=np.arange(4),
-    )  # fmt: skip
-    save(capture, tmp_path / "odd $x$.safetensors")
-    done("report", tmp_path / "odd $x$.safetensors", "--output", tmp_path / "page.html", *ALONE)
-    text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    found = read(tmp_path / "page.html")
+def test_names_and_texts_of_others_are_escaped(odd: Path) -> None:
+    text = odd.read_text(encoding="utf-8")
+    found = read(odd)
     assert "<script" not in text and "\x1b" not in text and "</title><b>" not in text
     shown = "<script>alert(1)</script> $x^2$ {0} \\x1b[31m & 'quoted\""
     assert sum(shown in words for words in found.words) > 5
 
 
-def test_arrays_of_one_row_have_no_interval_and_no_tree(arrays: Path, tmp_path: Path) -> None:
-    words = ("--output", tmp_path / "page.html", "--draft-cost", 0.5, "--node-cost", 0.1, *ALONE)
-    message = done("report", arrays, *words)
+def test_arrays_of_one_row_have_no_interval_and_no_tree(made: tuple[Path, str]) -> None:
+    folder, message = made
     assert (
         "The draft shares 60.0% of its probability with the target (1 of 1 rows); there" in message
     )
     assert "The best rule accepts one of two drafts 85.0% of the time" in message
     assert "No tree is recommended: the capture must contain positions and next" in message
-    found = read(tmp_path / "page.html").words
+    found = read(folder / "page.html").words
     assert "Skipped: the capture must contain positions and next" in " ".join(found)
     row = found.index("2 at one position")
     cells = [word for word in found[row : row + 12] if word.strip()]
@@ -209,17 +241,13 @@ def test_a_part_that_is_refused_has_its_reason_on_the_page(tmp_path: Path) -> No
     assert "stores the 3 most likely tokens of each row" in page
 
 
-def test_the_page_is_written_over_a_link_and_other_files_stay(arrays: Path, tmp_path: Path) -> None:
-    (tmp_path / "page.html").symlink_to(tmp_path / "place.html")
-    (tmp_path / "page.html.parts").mkdir()
-    other = tmp_path / "page.html.parts" / "notes.txt"
-    other.write_text("mine")
-    done("report", arrays, "--output", tmp_path / "page.html", *ALONE)
-    assert (tmp_path / "page.html").is_symlink() and read(tmp_path / "place.html").words
-    assert [path.name for path in other.parent.iterdir()] == ["notes.txt"]
-    other.unlink()
-    other.parent.rmdir()
-    other.parent.write_text("a file")
+def test_the_page_is_written_over_a_link_and_other_files_stay(
+    made: tuple[Path, str], arrays: Path, tmp_path: Path
+) -> None:
+    folder, _ = made
+    assert (folder / "page.html").is_symlink() and read(folder / "place.html").words
+    assert [path.name for path in (folder / "page.html.parts").iterdir()] == ["notes.txt"]
+    (tmp_path / "page.html.parts").write_text("a file")
     assert "page.html.parts" in refused("report", arrays, "--output", tmp_path / "page.html")
     (tmp_path / "folder.html").mkdir()
     os.mkfifo(tmp_path / "pipe.html")
@@ -243,18 +271,8 @@ def test_trees_are_valued_at_the_temperature_of_the_text(source: str, temperatur
     assert _text_temperature(example(source=source)) == temperature
 
 
-def test_numbers_of_options_are_taken_to_the_last_digit(arrays: Path, tmp_path: Path) -> None:
-    words = (
-        *ALONE,
-        "--temperature",
-        0.123456789,
-        "--sampling-top-k",
-        1234567,
-        "--sampling-top-p",
-        1,
-    )
-    done("report", arrays, "--output", tmp_path / "page.html", *words)
-    page = " ".join(read(tmp_path / "page.html").words)
+def test_numbers_of_options_are_taken_to_the_last_digit(odd: Path) -> None:
+    page = " ".join(read(odd).words)
     assert "--temperature 0.123456789 --sampling-top-k 1234567" in page and "top-p" not in page
 
 

@@ -276,7 +276,7 @@ def test_readers_beside_a_writer_get_one_file_or_the_other(tmp_path):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(300):
+        for _ in range(100):
             found = load(path)
             check_same(found, pair[int(found.target_model)])
     finally:

@@ -153,6 +153,7 @@ def test_they_are_saved_as_captures_without_a_rounding(tmp_path: Path) -> None:
     assert found == pytest.approx(best, abs=1e-14)
 
 
+@pytest.mark.usefixtures("few_repetitions")
 def test_an_audit_takes_them_and_options_without_a_file_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "logs.npz", **LOGS)
     np.save(tmp_path / "logs.npy", np.stack([*LOGS.values()], axis=1))

@@ -17,7 +17,7 @@ def entropy(p):
     return -float(positive @ np.log(positive))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 2**32),
     rows=st.integers(1, 4),
@@ -46,7 +46,7 @@ def test_it_says_that_it_is_synthetic(tmp_path):
         assert "synthetic" in label
 
 
-@pytest.mark.parametrize(("rows", "vocab_size"), [(300, 1000), (20, 32_000), (2, 256_000)])
+@pytest.mark.parametrize(("rows", "vocab_size"), [(100, 1000), (5, 32_000), (1, 256_000)])
 def test_every_row_is_in_the_stated_range(rows, vocab_size):
     capture = generate(rows, vocab_size, seed=5)
     for row in range(rows):

@@ -15,6 +15,7 @@ from otlp.parallel.problems import CaptureProblems, RowProblems, SyntheticProble
 CAPTURE = otlp.captures.builtin()
 ROWS = 6
 MADE_UP = otlp.synthetic.generate(ROWS, 1000, seed=3)
+MANY = otlp.synthetic.generate(100, 1000)
 
 
 def same(one: otlp.Problem, other: otlp.Problem) -> bool:
@@ -67,8 +68,8 @@ def test_parts_and_pickles_have_the_same_problems(
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("rows", [range(3, 5), [90, 3], (0, 99)])
 def test_a_pickle_holds_its_own_rows_alone(rows: Any, whole: bool) -> None:
-    capture = otlp.synthetic.generate(100, 3000) if whole else CAPTURE
-    row_bytes = 2 * 3000 * 4 if whole else 16 * CAPTURE.kept + 24
+    capture = MANY if whole else CAPTURE
+    row_bytes = 2 * 1000 * 4 if whole else 16 * CAPTURE.kept + 24
     back = pickle.loads(pickle.dumps(CaptureProblems(capture, rows, n=4)))
     assert len(pickle.dumps(back)) < 3 * row_bytes
     for place, row in enumerate(rows):

@@ -86,7 +86,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return measured(tmp_path_factory.mktemp("sweep") / "j.jsonl")
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(share=st.floats(0.0, 1.0))
 def test_no_row_is_lost_and_none_is_done_twice(
     finished: Finished, tmp_path_factory: pytest.TempPathFactory, share: float
@@ -300,9 +300,11 @@ def test_a_row_that_kills_its_worker_costs_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("over", ["n", "temperature", "top_k"])
-def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(over: str, tmp_path: Path) -> None:
+def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(
+    over: str, finished: Finished, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
-    points = sweep(ROWS, GRID)
+    points = finished[1]
     assert varying(points) == "n"
     assert len(by_panel(points, over)) == 4
     draw_sweep(tmp_path / "x.svg", points, over, "a $title")
