@@ -179,7 +179,13 @@ for name in ("batched", "device"):
 """
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["all of it", "without torch"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="all of it"),
+        pytest.param(True, id="without torch"),
+    ],
+)
 def test_every_name_that_is_listed_resolves(hidden: bool) -> None:
     run_python(WALKED.format(hidden=hidden or find_spec("torch") is None))
 

@@ -69,7 +69,7 @@ def test_threads_share_one_plan() -> None:
 
 
 def test_a_time_limit_stops_no_flow_but_its_own() -> None:
-    slow, quick = problem(0, tokens=150, n=3), problem(1, tokens=40)
+    slow, quick = problem(0, tokens=120, n=3), problem(1, tokens=40)
     done = threading.Event()
 
     def unlimited() -> set[otlp.Status]:
@@ -81,7 +81,7 @@ def test_a_time_limit_stops_no_flow_but_its_own() -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         others = [pool.submit(unlimited) for _ in range(THREADS - 1)]
         for _ in range(2):
-            stopped = otlp.solve(slow, "max-flow", time_limit=0.1, throw=False)
+            stopped = otlp.solve(slow, "max-flow", time_limit=0.02, throw=False)
             assert stopped.status is otlp.Status.TIME_LIMIT
         done.set()
         assert [future.result() for future in others] == [{otlp.Status.SOLVED}] * len(others)

@@ -207,9 +207,10 @@ def test_json_is_not_written_to_a_table() -> None:
     assert "compare, sweep and decode have --table" in refused("compare", "--json", "c.csv")
 
 
-def test_bench_times_a_call(tmp_path: Path) -> None:
+def test_bench_times_a_call(rows: Path, tmp_path: Path) -> None:
     names = f"{AUDITING / 'rules.py'}:eagle_style,{AUDITING / 'hostile.py'}:ends"
-    words = f"bench --rows 1 --n 2 --top-k 20 --solvers martingale,hub --rules {names}".split()
+    sizes = "--rows 1 --n 2 --top-k 8 --solvers martingale,hub"
+    words = f"bench {rows} {sizes} --rules {names}".split()
     files = "--json", tmp_path / "found.json", "--table", tmp_path / "times.csv"
     assert "Your own rules" in done(*words, *files)
     right, wrong = json.loads((tmp_path / "found.json").read_text())["rules"]

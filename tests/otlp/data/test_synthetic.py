@@ -56,7 +56,7 @@ def test_every_row_is_in_the_stated_range(rows, vocab_size):
 
 
 def test_rows_spread_like_those_of_a_language_model_pair():
-    capture = generate(400, 1000, seed=11)
+    capture = generate(200, 1000, seed=11)
     pairs = [capture.distributions(row) for row in range(len(capture))]
     entropies = np.array([entropy(p) for p, _ in pairs])
     overlaps = np.array([np.minimum(p, q).sum() for p, q in pairs])

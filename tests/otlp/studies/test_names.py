@@ -75,7 +75,7 @@ def test_names_stand_as_they_are(names: list[str], folder: Path) -> None:
         assert f"{name}:rule" in {one["rule"] for one in records}
 
 
-@pytest.mark.parametrize("command", ["compare", "sweep"])
+@pytest.mark.parametrize("command", ["compare", pytest.param("sweep", marks=pytest.mark.slow)])
 def test_rules_of_one_file_name_have_their_folders(command: str, folder: Path) -> None:
     for place, text in (("old", PLAIN), ("new", RIGHT)):
         (folder / place).mkdir()

@@ -103,7 +103,11 @@ def test_no_row_is_lost_and_none_is_done_twice(
     assert now == count - (cut.count(b"\n") - 1)
 
 
-@pytest.mark.parametrize("kept", [1.0, 0.6, 0.3, 0.0], ids=lambda kept: f"{kept:.0%} kept")
+@pytest.mark.parametrize(
+    "kept",
+    [1.0, 0.3, *(pytest.param(kept, marks=pytest.mark.slow) for kept in (0.6, 0.0))],
+    ids=lambda kept: f"{kept:.0%} kept",
+)
 def test_a_journal_takes_further_settings_and_keeps_those_not_asked_for(
     finished: Finished, tmp_path: Path, kept: float
 ) -> None:
