@@ -1,8 +1,9 @@
 """Shared fixtures, Hypothesis profiles and test selection.
 
 By default, Hypothesis draws the same examples in every run, so that local runs and CI agree.
-`pytest --hypothesis-profile=explore` draws new examples, and `long` draws many.  PyTorch uses one
-thread per process: the problems are small, and more threads would compete with `pytest -n`.
+`pytest --hypothesis-profile=thorough` draws four times as many examples, `explore` new ones, and
+`long` 400 times as many.  PyTorch uses one thread per process: the problems are small, and more
+threads would compete with `pytest -n`.
 """
 
 import gc
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import USUAL
+
 pytest_plugins = ("tests.left_out", "tests.not_again")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
@@ -20,7 +23,8 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, 
 # Slow examples must not fail: these tests do not measure time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 untimed = settings.get_profile("untimed")
-settings.register_profile("repeatable", untimed, derandomize=True, max_examples=50)
+settings.register_profile("repeatable", untimed, derandomize=True, max_examples=USUAL)
+settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=4 * USUAL)
 settings.register_profile("explore", untimed, derandomize=False)
 settings.register_profile("long", untimed, derandomize=False, max_examples=20_000)
 settings.load_profile("repeatable")

@@ -197,7 +197,7 @@ class Capture(ReadOnly):
         """
         positions = np.asarray(self.positions)
         apart = np.diff(positions, prepend=-2)
-        begins = (apart != 1) | (positions < 0)
+        begins = (apart != 1) | (positions <= 0)
         for row in np.flatnonzero((apart[1:] > 1) & (positions[:-1] >= 0)) + 1:
             # Strip an incomplete character, which is different in the longer context.
             before = self.contexts[int(row) - 1].rstrip("\ufffd")

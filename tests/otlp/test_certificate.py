@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -18,6 +18,7 @@ from otlp.drafts import DraftTuples
 from otlp.plan import Marginals, Plan, TablePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import brute_force_optimum, problems
 from tests.own_plans import PROBLEM, Boaster, OwnPlan, ignore_drafts, keep_first, table
 from tests.processes import run_python
@@ -62,7 +63,7 @@ def test_an_optimal_plan_with_a_bad_proof_is_lossless_only() -> None:
 
 
 @pytest.mark.parametrize("claim", [None, Guarantee.OPTIMAL])
-@settings(max_examples=20)
+@examples(20)
 @given(problem=problems())
 def test_a_plan_without_a_subset_is_proved_by_the_verifier(
     claim: Guarantee | None, problem: otlp.Problem
@@ -100,7 +101,7 @@ class ShortPlan(OwnPlan):
         return Marginals(np.ones(2), np.ones(2), "closed form")
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problem=problems())
 def test_slices_alone_make_a_plan(problem: otlp.Problem) -> None:
     solution = certify(problem, "own", Answer(OwnPlan(problem)), Stopwatch())
@@ -174,7 +175,7 @@ def test_no_plan_is_no_guarantee() -> None:
     assert solution.upper_bound == 1.0
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problem=problems(), data=st.data())
 def test_no_lossless_plan_is_certified_above_the_optimum(
     problem: otlp.Problem, data: st.DataObject

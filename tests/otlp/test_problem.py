@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -17,6 +17,7 @@ from otlp.errors import (
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
+from tests.examples import examples
 from tests.instances import DEGENERATE, problems
 
 DRAFTS = otlp.IID([0.5, 0.3, 0.2], 2)
@@ -107,7 +108,7 @@ def test_a_problem_cannot_be_changed_afterwards() -> None:
         problem.drafts = DRAFTS  # type: ignore[misc]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(problem=problems(), data=st.data())
 def test_no_subset_bounds_below_what_it_allows(problem: otlp.Problem, data: st.DataObject) -> None:
     """p(H) + P(some draft outside H), summed tuple by tuple."""

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
+from tests.examples import examples
 from tests.instances import distributions, targets
 
 SCHEMES = {
@@ -25,7 +26,7 @@ def pairs(draw):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(pairs())
-@settings(max_examples=15)
+@examples(15)
 def test_theorem_1_the_smaller_program_has_the_same_value(scheme, pair):
     target, draft = pair
     problem = otlp.Problem(target, SCHEMES[scheme](draft))
@@ -34,7 +35,7 @@ def test_theorem_1_the_smaller_program_has_the_same_value(scheme, pair):
 
 
 @given(pairs())
-@settings(max_examples=25)
+@examples(25)
 def test_theorem_2_and_corollary_1(pair):
     """Summed over all pairs, the output is the target; the top token is never replaced."""
     target, draft = pair
@@ -52,7 +53,7 @@ def test_theorem_2_and_corollary_1(pair):
 
 
 @given(pairs())
-@settings(max_examples=50)
+@examples(50)
 def test_theorems_3_and_4(pair):
     """Better than recursive rejection, and than the i.i.d. optimum if q(a) is large."""
     target, draft = pair

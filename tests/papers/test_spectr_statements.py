@@ -4,13 +4,14 @@ from itertools import chain, combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
 from otlp.errors import InvalidInputError
 from otlp.solvers.k_seq import KSeq
 from otlp.studies.information_bound import information_bound
+from tests.examples import examples
 from tests.instances import distributions, targets
 
 
@@ -21,7 +22,7 @@ def least_bound(problem):
 
 
 @given(st.data(), st.integers(2, 4), st.integers(1, 3))
-@settings(max_examples=25)
+@examples(25)
 def test_lemma_3(data, size, n):
     draft = data.draw(distributions(size))
     problem = otlp.Problem(data.draw(targets(draft)), otlp.IID(draft, n))
@@ -33,7 +34,7 @@ def test_lemma_3(data, size, n):
 
 
 @given(st.data(), st.integers(3, 4))
-@settings(max_examples=15)
+@examples(15)
 def test_every_scheme_is_bounded(data, size):
     draft = (data.draw(distributions(size)) + 0.01) / (1 + 0.01 * size)
     for scheme in (
@@ -66,7 +67,7 @@ def test_what_is_no_subset_is_refused():
 
 
 @given(st.data(), st.integers(2, 5))
-@settings(max_examples=20)
+@examples(20)
 def test_lemma_1(data, size):
     """More drafts are never worse; in the limit the whole support of the draft is accepted."""
     draft = data.draw(distributions(size))
@@ -85,7 +86,7 @@ def beta(target, draft, rho):
 
 
 @given(st.data(), st.integers(2, 5), st.integers(2, 6))
-@settings(max_examples=25)
+@examples(25)
 def test_lemma_4_and_theorem_1(data, size, n):
     """f decreases, its root is where the lemma states, and k-Seq attains 1 - 1/e with this rho."""
     draft = data.draw(distributions(size))

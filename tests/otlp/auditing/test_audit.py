@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.auditing import AuditSettings, Verdict, audit
@@ -19,6 +19,7 @@ from otlp.auditing.draft_check import check_drafts
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.solvers import SOLVERS
 from tests import instances
+from tests.examples import examples
 from tests.otlp.auditing import hostile, rules
 from tests.otlp.auditing.rules import P, Q
 from tests.otlp.auditing.ways import BOTH, EXACT, SAMPLED
@@ -103,7 +104,7 @@ def test_exact_law_of_a_wrong_rule_in_closed_form() -> None:
 
 
 @given(instances.iid_problems(max_n=2, max_vocab=4))
-@settings(max_examples=40)
+@examples(40)
 def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -> None:
     """Ties, zeros, tiny masses, p = q: rounding must not cause a warning."""
     with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:

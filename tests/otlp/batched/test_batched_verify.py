@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
 from otlp.auditing.gtest import g_test
+from tests.examples import examples
 from tests.instances import brute_force_optimum, distributions, iid_problems, targets
 
 torch = pytest.importorskip("torch")
@@ -71,7 +72,7 @@ def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
         assert np.abs(found.numpy() - wanted).max() < tolerance
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(iid_problems())
 def test_conditionals_are_lossless_and_optimal(problem: otlp.Problem) -> None:
     check_enumerated(problem, 1e-11)
@@ -212,7 +213,7 @@ def test_output_law_at_size() -> None:
     assert not g_test(counts.numpy(), p.numpy(), RATE).rejected
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_outputs_stay_in_the_support(data) -> None:
     size, n = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 5))

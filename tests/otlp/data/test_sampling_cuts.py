@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -15,6 +15,7 @@ from otlp.data.sampling_cuts import SAMPLING, SamplingCuts
 from otlp.distribution import min_p
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS
+from tests.examples import examples
 from tests.otlp.cli.command import done, refused
 from tests.otlp.data.test_top_capture import ROUNDING, drawn, make, schemes
 
@@ -66,7 +67,7 @@ def test_min_p_keeps_what_is_likely_enough() -> None:
     assert min_p(row, 1.0).tolist() == [1.0, 0.0, 0.0, 0.0]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(2, 9),

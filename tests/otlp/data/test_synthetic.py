@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.data.captures import load, save
 from otlp.data.synthetic import generate
 from otlp.errors import InvalidInputError
+from tests.examples import examples
 
 
 def entropy(p):
@@ -17,7 +18,7 @@ def entropy(p):
     return -float(positive @ np.log(positive))
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(
     seed=st.integers(0, 2**32),
     rows=st.integers(1, 4),

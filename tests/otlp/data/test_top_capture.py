@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -21,6 +21,7 @@ from otlp.errors import CaptureError, InvalidInputError
 from tests import example_captures
 from tests.damaged_files import without_checks
 from tests.example_captures import LABELS, in_file, opened
+from tests.examples import examples
 
 ROUNDING = 1e-5
 """Rounding error of log-probabilities in float32."""
@@ -46,7 +47,7 @@ def schemes(q: Any) -> list[DraftScheme]:
     return found
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(2, 9),

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.decode import (
@@ -41,6 +41,7 @@ from otlp_lab.design.mixed_nodes import mixed_shape
 from otlp_lab.laws.drafting_lp import drafting_optimum
 from otlp_lab.laws.prefix_laws import prefix_law
 from otlp_lab.laws.slot_laws import tournament_efficiency
+from tests.examples import examples
 from tests.otlp.decode.tabular_rounds import (
     DRAWN,
     EXTREME,
@@ -247,7 +248,7 @@ def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
 
 
 @given(hard_laws(), st.floats(0.01, 1.0), st.floats(1e-3, 1.0), st.floats(0.0, 1.0))
-@settings(max_examples=50)
+@examples(50)
 def test_tokens_mix_to_the_slot(
     laws: tuple[FloatArray, FloatArray], power: float, share: float, weight: float
 ) -> None:

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
 from otlp.errors import InvalidDistributionError, InvalidInputError, SizeLimitError
+from tests.examples import examples
 from tests.instances import DEGENERATE, LARGER_SCHEMES, SCHEMES
 from tests.otlp.drafts.scheme_checks import CLOSE, check_renaming, check_samples, check_scheme
 
@@ -20,7 +21,7 @@ def check_any(problem, random):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data(), random=st.randoms(use_true_random=False))
-@settings(max_examples=20)
+@examples(20)
 def test_every_answer_agrees_with_the_list_of_tuples(scheme, data, random):
     check_any(data.draw(SCHEMES[scheme]), random)
 

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.drafts.token_sets import merge_by_set
@@ -16,11 +16,12 @@ from otlp.errors import (
     SizeLimitError,
     TokenOutOfRangeError,
 )
+from tests.examples import examples
 from tests.instances import explicit_problems, iid_problems
 from tests.otlp.drafts.scheme_checks import by_set
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(one=explicit_problems(), two=explicit_problems())
 def test_listed_drafts_are_equal_where_their_tuples_are(
     one: otlp.Problem, two: otlp.Problem
@@ -38,7 +39,7 @@ def test_listed_drafts_are_equal_where_their_tuples_are(
     assert otlp.Explicit([[0, 1]], [1.0], 3) != otlp.Explicit([[1, 2]], [1.0], 3)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problem=iid_problems())
 def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Problem) -> None:
     tuples = problem.drafts.enumerate_tuples()
@@ -56,7 +57,7 @@ def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Probl
         assert merged[key] == pytest.approx(wanted[key], rel=1e-12)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problem=explicit_problems())
 def test_every_listed_set_is_found(problem: otlp.Problem) -> None:
     sets, tuples = problem.drafts.enumerate_sets(), problem.drafts.enumerate_tuples()

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -18,6 +18,7 @@ from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
+from tests.examples import examples
 from tests.instances import DEGENERATE, SCHEMES, check_solution
 from tests.otlp.drafts.scheme_checks import check_renaming, check_samples, check_scheme
 
@@ -79,7 +80,7 @@ def check_agreement(scheme: DraftScheme, order: npt.NDArray[np.int64]) -> None:
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_what_is_derived_agrees_with_the_closed_forms(kind: str) -> None:
     @given(SCHEMES[kind], st.randoms(use_true_random=False))
-    @settings(max_examples=10)
+    @examples(10)
     def check(problem: otlp.Problem, rng: random.Random) -> None:
         order = list(range(problem.vocab_size))
         rng.shuffle(order)

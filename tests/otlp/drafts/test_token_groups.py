@@ -4,7 +4,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -12,6 +12,7 @@ from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.token_groups import SERIES, TERMS
 from otlp.drafts.without_replacement import NO_GROUPS
 from otlp.solvers.rank_plan import RankPlan
+from tests.examples import examples
 
 MASSES = st.sampled_from([1e-4, 3e-5, 1e-5, 1e-7, 1e-12, 1e-100, 1e-300, 5e-324])
 
@@ -62,7 +63,7 @@ def test_series_of_powers_of_the_odds():
     st.integers(1, 3),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=25)
+@examples(25)
 def test_law_of_groups_by_enumeration(rare, likely, n, groups, rounds, seed):
     drafts, names, ranked, shares = grouped([*likely, *rare], n, groups, rounds, seed)
     law = drafts._best_ranked(names, ranked, shares)
@@ -113,7 +114,7 @@ def test_tokens_of_equal_mass_have_equal_chances(n):
     st.integers(3, 4),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_masses_of_subsets_by_enumeration(rare, likely, n, seed):
     drafts = otlp.WithoutReplacement(np.array([*likely, *rare]) / np.sum([*likely, *rare]), n)
     inside = np.random.default_rng(seed).random(drafts.vocab_size) < 0.6

@@ -8,12 +8,13 @@ import highspy
 import numpy as np
 import pytest
 import scipy
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.data.captures import builtin
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.export import LPArrays, cvxpy_problem, lp_arrays, write_arrays, write_mps
+from tests.examples import examples
 from tests.instances import DEGENERATE, problems
 from tests.otlp.cli.command import done
 
@@ -54,7 +55,7 @@ def test_ten_tokens_and_three_drafts(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=15)
+@examples(15)
 @given(problem=problems())
 def test_the_file_is_the_arrays_and_both_have_the_optimum(
     form: str, tmp_path_factory: pytest.TempPathFactory, problem: otlp.Problem

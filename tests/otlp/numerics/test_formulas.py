@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.numerics.ascending import ascending, by_ratio
@@ -15,12 +15,13 @@ from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.positive_part import positive_part
 from otlp.numerics.power_slope import power_slope
 from otlp.numerics.prefix_sums import accumulate
+from tests.examples import examples
 from tests.instances import exact_best
 
 masses = st.floats(0.0, 1.0)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(a=masses, b=masses, n=st.integers(1, 40))
 def test_slopes_are_exact(a: float, b: float, n: int) -> None:
     a, b = sorted((a, b))
@@ -35,7 +36,7 @@ def test_the_largest_numbers_of_drafts(n: int) -> None:
     assert inclusion_probability(1e-30, n) == pytest.approx(n * 1e-30)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(mass=masses, n=st.integers(1, 60))
 def test_inclusion_is_exact(mass: float, n: int) -> None:
     exact = 1 - (1 - Fraction(mass)) ** n
@@ -48,7 +49,7 @@ def test_running_sums_do_not_drift() -> None:
     assert values[-1] == pytest.approx(1_000_000 * 0.1, rel=2e-15)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), groups=st.integers(1, 4), cells=st.integers(1, 5))
 def test_the_best_score(seed: int, groups: int, cells: int) -> None:
     """Compared with the integral over each cell in rational numbers."""
@@ -71,7 +72,7 @@ def test_a_thousand_scores_on_one_cell() -> None:
     np.testing.assert_allclose(chances, [0.25, 0.75], rtol=1e-9)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 7, 3_000, 5_000]))
 def test_orders_are_those_of_a_stable_sort(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)

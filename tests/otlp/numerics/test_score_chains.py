@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
@@ -25,6 +25,7 @@ from otlp.numerics.score_chains import (
 from otlp.numerics.score_threshold import split as split_for
 from otlp.numerics.score_threshold import threshold
 from otlp.numerics.two_slice import shares
+from tests.examples import examples
 
 fractions = st.floats(0.01, 0.99)
 
@@ -57,7 +58,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(steps, st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5))
 def test_each_of_several_powers_wins_by_its_share(
     way: list[tuple[float, float, float]], shares: list[float]
@@ -70,7 +71,7 @@ def test_each_of_several_powers_wins_by_its_share(
     np.testing.assert_allclose(chances, powers * (1.0 - left), rtol=0.0, atol=rounding(score))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(steps, fractions)
 def test_the_low_part_and_the_high_part_make_the_whole(
     way: list[tuple[float, float, float]], share: float
@@ -115,7 +116,7 @@ def distribution(score: Score, z: np.ndarray) -> np.ndarray:
     return found
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.tuples(st.floats(0.3, 1.0), fractions, fractions), max_size=2),
     st.floats(1e-3, 0.999),
@@ -142,7 +143,7 @@ def test_small_shares_lose_nothing() -> None:
 chains = st.builds(some_score, steps).map(lambda score: powered(score, 0.6))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(chains, st.floats(0.05, 1.0))
 def test_the_links_rise_as_the_integral_of_their_rates(score: Score, part: float) -> None:
     for cell, width in enumerate(score.widths.tolist()):
@@ -158,7 +159,7 @@ def test_the_links_rise_as_the_integral_of_their_rates(score: Score, part: float
         assert found == pytest.approx(rises[1] - rises[0], rel=1e-9, abs=1e-300)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(chains, st.integers(0, 2**32 - 1))
 def test_the_threshold_falls_where_all_tokens_want_more(score: Score, seed: int) -> None:
     p, q = np.random.default_rng(seed).dirichlet(np.full(6, 0.5), 2)
@@ -169,7 +170,7 @@ def test_the_threshold_falls_where_all_tokens_want_more(score: Score, seed: int)
     assert all(later <= earlier + 1e-7 for earlier, later in pairwise(places))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(chains, st.integers(0, 2**32 - 1), st.floats(0.1, 1.0))
 def test_the_childrens_scores_mix_to_the_parents(score: Score, seed: int, weight: float) -> None:
     p, q = np.random.default_rng(seed).dirichlet(np.full(5, 0.5), 2)

@@ -11,12 +11,13 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.errors import JournalError
 from otlp.parallel.journal import Journal, checksum_of, line_of
 from tests.damaged_files import files_of_at_most
+from tests.examples import examples
 
 HEADING = {"format": "test-1", "n": [1, 2], "name": "é"}
 ENTRIES = [{"row": row, "value": row / 7, "words": "x" * row} for row in range(9)]
@@ -32,7 +33,7 @@ def finish(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cut=st.integers(0, 1000))
 def test_cut_off_anywhere_it_is_finished_to_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, cut: int

@@ -2,19 +2,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.plan.plan import residual_distribution
 from otlp.reductions import PrimalDual, Support
 from otlp.solvers import LinearProgram, MaxFlow, Slackness, Solver
+from tests.examples import examples
 from tests.instances import DEGENERATE, enumerated, problems
 
 WAYS = {"sets": {"solver": "max-flow"}, "table": {"solver": "linear-program", "form": "full"}}
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=20)
+@examples(20)
 @given(problem=problems())
 def test_marginals_are_those_of_the_slices(way: str, problem: otlp.Problem) -> None:
     plan = otlp.solve(problem, **WAYS[way]).plan

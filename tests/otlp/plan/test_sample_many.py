@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.auditing.gtest import g_test
@@ -21,6 +21,7 @@ from otlp.errors import (
     ZeroProbabilityError,
 )
 from otlp.plan import Plan, SelectionPlan
+from tests.examples import examples
 from tests.instances import DEGENERATE, SCHEMES, SMALL, problems, supported
 from tests.replaying import Replaying
 
@@ -120,7 +121,7 @@ def test_rare_tuples_and_tokens(name: str, solver: str) -> None:
 
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_each_tuple_is_possible_or_not(kind: str) -> None:
-    @settings(max_examples=15)
+    @examples(15)
     @given(SCHEMES[kind])
     def check(problem: otlp.Problem) -> None:
         drafts = problem.drafts
@@ -201,7 +202,7 @@ def test_memory_is_that_of_the_rows() -> None:
     assert peak < 2 * tokens.nbytes
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problem=problems())
 def test_tables_hold_the_conditionals(problem: otlp.Problem) -> None:
     plan = otlp.solve(problem).plan

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.certificate import Answer, certify
 from otlp.reductions import CanonicalDecomposition
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import (
     DEGENERATE,
     brute_force_optimum,
@@ -40,7 +41,7 @@ def check_optimal(problem, solver):
 
 
 @given(problem=problems())
-@settings(max_examples=25)
+@examples(25)
 def test_of_an_optimal_plan_it_accepts_alpha(problem):
     for solver in ("max-flow", "linear-program"):
         check_optimal(problem, solver)
@@ -52,7 +53,7 @@ def test_of_an_optimal_plan_it_accepts_alpha_at_the_edges(name):
 
 
 @given(problem=iid_problems(max_vocab=4, max_n=3))
-@settings(max_examples=20)
+@examples(20)
 def test_of_any_lossless_plan_it_is_lossless_and_no_worse(problem):
     for solver in ("naive", "k-seq", "recursive-rejection"):
         given_plan = otlp.solve(problem, solver).plan

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.certificate import Answer, certify
@@ -24,10 +24,11 @@ from otlp.reductions import (
 )
 from otlp.solvers.engines import highs, ortools
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import brute_force_optimum, check_solution, problems
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problem=problems())
 def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -12,6 +12,7 @@ from otlp.reductions import ComplementarySlackness, PrimalDual
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.subset_selection import subset_selection
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import brute_force_optimum, check_solution, iid_problems, problems
 from tests.otlp.reductions.relaxed_optimum import maximum
 
@@ -19,7 +20,7 @@ TOLERANCE = 1e-9
 
 
 @given(st.one_of(iid_problems(), problems()))
-@settings(max_examples=30)
+@examples(30)
 def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
     systems, inverse = ComplementarySlackness().apply(problem)
     subset = inverse.subset
@@ -42,7 +43,7 @@ def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
 
 
 @given(iid_problems())
-@settings(max_examples=20)
+@examples(20)
 def test_eq_8_rejects_inside_h_star_only_and_replaces_by_tokens_outside(problem):
     systems, inverse = ComplementarySlackness().apply(problem)
     answer = maximum(systems.outer), maximum(systems.inner)

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.reductions import MergeTuples, NetworkReduction
+from tests.examples import examples
 from tests.instances import problems
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problem=problems())
 def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     relaxed, _ = MergeTuples().apply(problem)

@@ -4,12 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
 from otlp.reductions.subset_selection import best_prefix, ratio_order
+from tests.examples import examples
 from tests.instances import IID_CASES, iid_problems
 
 TOLERANCE = 1e-12
@@ -54,7 +55,7 @@ def check_theorem_6_1(masses, p, q, n, subset):
 
 
 @given(iid_problems(), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@examples(60)
 def test_feasible_for_every_subset(problem, random):
     p, q, n, subset = parts(problem)
     order = np.flatnonzero(~subset).tolist()
@@ -72,7 +73,7 @@ def test_feasible_at_the_edges(name):
 
 
 @given(iid_problems())
-@settings(max_examples=40)
+@examples(40)
 def test_cumulative_minima_agree_with_one_search_a_token(problem):
     """The fast order is Theorem 6.2 in increasing order of q/p."""
     p, q, n, subset = parts(problem)
@@ -96,7 +97,7 @@ def test_cumulative_minima_agree_with_one_search_a_token(problem):
 
 
 @given(iid_problems(), st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_lemma_6_3_finds_the_least_psi_between_two_sets(problem, data):
     p, q, n, _ = parts(problem)
     sides = st.lists(st.sampled_from("iof"), min_size=p.size, max_size=p.size)
@@ -112,7 +113,7 @@ def test_lemma_6_3_finds_the_least_psi_between_two_sets(problem, data):
 
 
 @given(iid_problems())
-@settings(max_examples=40)
+@examples(40)
 def test_residuals_are_zero_exactly_where_eq_7_says(problem):
     """Residuals vanish on H*; the rejected tuples inside H* need their sum, -psi(H*)."""
     p, q, n, subset = parts(problem)

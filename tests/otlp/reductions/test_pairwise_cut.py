@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -10,6 +10,7 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.reductions import CanonicalDecomposition, PairwiseCut
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import FLOW_ENGINES
+from tests.examples import examples
 from tests.instances import DEGENERATE, brute_force_optimum, iid_problems, independent_problems
 
 
@@ -47,7 +48,7 @@ def test_the_cut_is_the_optimum_at_the_edges(engine, name):
         iid_problems(min_n=2, max_n=2),
     )
 )
-@settings(max_examples=40)
+@examples(40)
 def test_the_cut_is_the_optimum_for_two_drafts(engine, problem):
     check(problem, engine)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -14,6 +14,7 @@ from otlp.reductions import (
     Relaxation,
 )
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
 from tests.otlp.reductions.relaxed_optimum import maximum
 
@@ -22,7 +23,7 @@ Reduction = Relaxation | MergeTuples
 
 
 @BOTH
-@settings(max_examples=25)
+@examples(25)
 @given(problem=problems())
 def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> None:
     relaxed, inverse = reduction.apply(problem)
@@ -36,7 +37,7 @@ def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> 
 
 
 @BOTH
-@settings(max_examples=25)
+@examples(25)
 @given(problem=problems(), data=st.data())
 def test_any_flow_gives_a_lossless_plan(
     reduction: Reduction, problem: otlp.Problem, data: st.DataObject

@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
 from otlp.reductions.subset_selection import best_prefix, subset_selection
+from tests.examples import examples
 from tests.instances import DEGENERATE, SCHEMES, brute_force_optimum
 
 TARGET = [0.14, 0.68, 0.02, 0.16]
@@ -28,7 +29,7 @@ def check(problem):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_least_of_all_subsets(scheme, data):
     check(data.draw(SCHEMES[scheme]))
 

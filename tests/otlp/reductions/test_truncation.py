@@ -2,18 +2,19 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.truncation import into_buckets, singletons, truncation
+from tests.examples import examples
 from tests.instances import iid_problems
 
 taus = st.sampled_from([0.3, 1e-1, 1e-2, 1e-3, 1e-6])
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=60)
+@examples(60)
 def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
     q, n = problem.drafts.draft, problem.n
     for one in split(problem):
@@ -33,7 +34,7 @@ def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
 
 
 @given(iid_problems(), taus, st.integers(1, 6))
-@settings(max_examples=60)
+@examples(60)
 def test_buckets_partition_and_say_their_mismatch(problem, tau, limit):
     q, wanted = problem.drafts.draft, split(problem).outer.wanted
     tokens = np.flatnonzero((q > 0.0) & (wanted > 0.0)).astype(np.int64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 import otlp
@@ -21,6 +21,7 @@ from otlp.solvers import (
     make_solver,
 )
 from otlp.solvers.solver import ClosedForm
+from tests.examples import examples
 from tests.instances import (
     DEGENERATE,
     LARGER_SCHEMES,
@@ -104,7 +105,7 @@ def check_all(problem: otlp.Problem) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data())
-@settings(max_examples=15)
+@examples(15)
 def test_every_solver_on_every_scheme(scheme: str, data: st.DataObject) -> None:
     check_all(data.draw(SCHEMES[scheme]))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
 from otlp.distribution import FloatArray
 from otlp.solvers import GlobalResolution, LinearProgram, MaxFlow, Slackness, Solver
+from tests.examples import examples
 from tests.instances import check_solution
 
 pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
@@ -56,7 +57,7 @@ def edge_problems(draw: st.DrawFn) -> otlp.Problem:
 
 @pytest.mark.parametrize("name", SOLVERS)
 @given(problem=edge_problems())
-@settings(max_examples=20)
+@examples(20)
 def test_no_warning_and_the_whole_proof(name: str, problem: otlp.Problem) -> None:
     solver = SOLVERS[name]
     if not solver.supports(problem):

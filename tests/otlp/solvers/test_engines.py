@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -23,6 +23,7 @@ from otlp.solvers.engines.engine_process import EngineProcess, call_engine
 from otlp.solvers.engines.ortools import BITS
 from otlp.solvers.engines.whole_flow import to_integers
 from otlp.timing import deadline
+from tests.examples import examples
 from tests.instances import problems
 from tests.processes import alive, children, run_python
 
@@ -32,7 +33,7 @@ def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
     return relaxed, NetworkReduction().apply(relaxed)[0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=problems(), exponent=st.integers(-900, 900))
 def test_integers_do_not_overflow(problem: otlp.Problem, exponent: int) -> None:
     _, network = network_of(problem)

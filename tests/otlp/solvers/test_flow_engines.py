@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.optimize import linprog
 
 import otlp
 from otlp.reductions import FlowNetwork, MergeTuples, NetworkReduction, Relaxation
 from otlp.solvers import SOLVERS, MaxFlow, Slackness, Solver, make_solver
 from otlp.solvers.engines import FLOW_ENGINES
+from tests.examples import examples
 from tests.instances import (
     DEGENERATE,
     brute_force_optimum,
@@ -26,7 +27,7 @@ from tests.instances import (
 from tests.processes import run_python
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problem=problems())
 def test_flows_are_feasible_and_the_engines_own_cut_proves_them(
     engine: str, problem: otlp.Problem

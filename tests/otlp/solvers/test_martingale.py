@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import otlp
@@ -23,6 +23,7 @@ from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.score_plan import HIGH, LOW, ScorePlan, _cell
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import IID_CASES, brute_force_optimum, check_solution, exact_best, iid_problems
 
 FALSE_ALARM = 1e-4
@@ -79,13 +80,13 @@ def check_exactly(problem: otlp.Problem) -> None:
     np.testing.assert_allclose(plan.selection_distribution, realised, rtol=0.0, atol=1e-13)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(problem=iid_problems())
 def test_optimal_and_lossless_on_every_tuple(problem: otlp.Problem) -> None:
     check_exactly(problem)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=iid_problems(max_vocab=7), bits=st.integers(0, 3))
 def test_bins_that_tokens_share(problem: otlp.Problem, bits: int) -> None:
     """Bins from an octave to an eighth of an octave wide, checked by enumeration."""
@@ -94,7 +95,7 @@ def test_bins_that_tokens_share(problem: otlp.Problem, bits: int) -> None:
         check_exactly(problem)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(problem=iid_problems(max_vocab=3, min_n=5, max_n=8))
 def test_optimal_and_lossless_with_many_drafts(problem: otlp.Problem) -> None:
     check_exactly(problem)
@@ -105,7 +106,7 @@ def test_degenerate_problems(name: str) -> None:
     check_exactly(IID_CASES[name])
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problem=iid_problems(max_vocab=12, max_n=9))
 def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
     """The mass of each cell equals its length; swaps are few, ordered and at most all."""
@@ -338,7 +339,7 @@ FROM_THE_ISSUE = normalised(
 
 
 @example(problem=FROM_THE_ISSUE)
-@settings(max_examples=50)
+@examples(50)
 @given(problem=tiny_problems())
 @pytest.mark.filterwarnings("error")
 def test_draws_follow_the_conditional_however_rare_the_tuple(problem: otlp.Problem) -> None:

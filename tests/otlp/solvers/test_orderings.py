@@ -4,7 +4,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -13,6 +13,7 @@ from otlp.numerics.minimum_norm import minimum_norm
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings, OrderingsPlan
 from otlp.timing import deadline
+from tests.examples import examples
 from tests.instances import brute_force_optimum, check_solution, problems
 
 
@@ -26,7 +27,7 @@ def test_a_deadline_around_it_is_said_as_its_own_would_be() -> None:
 
 
 @given(problems(), st.integers(1, 3))
-@settings(max_examples=25)
+@examples(25)
 def test_lossless_wherever_it_stops(problem, iterations):
     solution = Orderings(gap=0.0, max_iterations=iterations).solve(problem)
     assert solution.guarantee >= Guarantee.LOSSLESS

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import otlp
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
+from tests.examples import examples
 from tests.instances import without_replacement_problems
 from tests.own_plans import keep_first
 
@@ -95,7 +96,7 @@ def check_estimate(problem: otlp.Problem, **options: int) -> None:
 
 
 @given(without_replacement_problems(min_n=2))
-@settings(max_examples=10)
+@examples(10)
 def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Problem) -> None:
     check_estimate(problem, samples=300, seed=7)
 

@@ -4,7 +4,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -18,6 +18,7 @@ from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.rank_plan import RankPlan, _by_name, _steps
 from otlp.timing import Stopwatch
+from tests.examples import examples
 from tests.instances import enumerated, without_replacement_problems
 
 
@@ -29,7 +30,7 @@ def correlated(size, seed, scale=3.0):
 
 
 @given(without_replacement_problems(min_n=2), st.integers(0, 2**32 - 1), st.integers(1, 4))
-@settings(max_examples=20)
+@examples(20)
 def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
     drafts, n = problem.drafts, problem.n
     rng = np.random.default_rng(seed)

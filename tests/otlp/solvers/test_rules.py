@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -16,6 +16,7 @@ from otlp.solvers.k_seq import KSeq, least_division_factor
 from otlp.solvers.naive import Naive
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.speculative_sampling import SpeculativeSampling
+from tests.examples import examples
 from tests.instances import (
     brute_force_optimum,
     check_exact_acceptance,
@@ -28,7 +29,7 @@ from tests.instances import (
 
 
 @given(iid_problems())
-@settings(max_examples=30)
+@examples(30)
 def test_k_seq_is_within_its_factor_of_the_optimum(problem):
     n = problem.n
     solution = KSeq().solve(problem)
@@ -38,7 +39,7 @@ def test_k_seq_is_within_its_factor_of_the_optimum(problem):
 
 
 @given(iid_problems(), st.floats(1.0, 8.0))
-@settings(max_examples=25)
+@examples(25)
 def test_k_seq_with_a_given_division_factor(problem, rho):
     least = least_division_factor(problem.target, problem.drafts.draft, problem.n)
     assert 1.0 <= least <= problem.n
@@ -137,7 +138,7 @@ PAIRS = st.one_of(
 
 
 @given(PAIRS)
-@settings(max_examples=25)
+@examples(25)
 def test_the_first_draft_and_the_second_apart(problem):
     """Per token, against the sum over all pairs; the second is the rest of the acceptance."""
     rule = HubSolver() if isinstance(problem.drafts, otlp.Hub) else RecursiveRejection()
@@ -152,7 +153,7 @@ def test_the_first_draft_and_the_second_apart(problem):
 
 
 @given(PAIRS)
-@settings(max_examples=25)
+@examples(25)
 def test_two_drafts_are_a_flow_through_the_vocabulary(problem):
     """SpecHub, Appendix F: source, tokens and sink, and an arc from u to v for each pair (u, v)."""
     size, drafted = problem.vocab_size, problem.drafts.enumerate_tuples()
@@ -170,7 +171,7 @@ def test_two_drafts_are_a_flow_through_the_vocabulary(problem):
     most = scipy.optimize.linprog(
         -leaving, A_eq=balance, b_eq=np.zeros(size), bounds=[(0.0, upper) for *_, upper in arcs]
     )
-    assert -most.fun == pytest.approx(brute_force_optimum(problem), abs=1e-8)
+    assert -most.fun == pytest.approx(brute_force_optimum(problem), abs=1e-7)
 
 
 # SpecInfer
@@ -197,7 +198,7 @@ def sequential_acceptance(problem):
 
 
 @given(without_replacement_problems())
-@settings(max_examples=25)
+@examples(25)
 def test_rejection_without_replacement_is_the_algorithm(problem):
     acceptance = RecursiveRejection().solve(problem).acceptance
     assert acceptance == pytest.approx(sequential_acceptance(problem), abs=1e-11)

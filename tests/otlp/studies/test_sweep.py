@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
@@ -33,6 +33,7 @@ from otlp.studies.compare import BOUND, OPTIMUM, measure_rules
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import SweepPoint, SweepSetting, by_panel, varying
 from otlp.studies.sweep import Grid, sweep
+from tests.examples import examples
 
 ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, 159, 3])
 GRID = Grid(n=[1, 3], temperature=[0.5, 1.0], top_k=[5, None], rules=["k-seq", "hub"])
@@ -86,7 +87,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return measured(tmp_path_factory.mktemp("sweep") / "j.jsonl")
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(share=st.floats(0.0, 1.0))
 def test_no_row_is_lost_and_none_is_done_twice(
     finished: Finished, tmp_path_factory: pytest.TempPathFactory, share: float

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -16,6 +16,7 @@ from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.max_flow import MaxFlow
+from tests.examples import examples
 from tests.instances import (
     IID_CASES,
     brute_force_optimum,
@@ -65,7 +66,7 @@ def check_both_plans(problem, tau):
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=20)
+@examples(20)
 def test_both_plans_are_within_ten_tau(problem, tau):
     check_both_plans(problem, tau)
 
@@ -74,7 +75,7 @@ plans = st.sampled_from(["lossless", "published"])
 
 
 @given(iid_problems(), taus, plans, st.integers(1, 3), st.integers(1, 4))
-@settings(max_examples=50)
+@examples(50)
 def test_never_a_wrong_plan_under_tight_limits(problem, tau, plan, limit, iterations):
     """With tight limits the solver stops with a status or keeps the guarantee."""
     tight = {"max_iterations": iterations, "newton_steps": 0}
@@ -127,7 +128,7 @@ def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=15)
+@examples(15)
 def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("otlp.solvers.global_resolution.global_resolution.LISTED_TERMS", 0)

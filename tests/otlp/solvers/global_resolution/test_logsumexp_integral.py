@@ -5,12 +5,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.drafts.token_sets import list_sets
 from otlp.solvers.global_resolution.logsumexp_integral import LogSumExpIntegral
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
+from tests.examples import examples
 from tests.instances import distributions
 
 
@@ -34,7 +35,7 @@ def pairs(draw):
 
 
 @given(pairs())
-@settings(max_examples=40)
+@examples(40)
 def test_agrees_with_the_listed_terms(pair):
     listed, integral, alpha = pair
     value, masses = listed.evaluate(alpha)

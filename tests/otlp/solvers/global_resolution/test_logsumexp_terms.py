@@ -6,13 +6,14 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.drafts.token_sets import list_sets
 from otlp.errors import SizeLimitError
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.softmax import accepted_shares, softmax_by_set
+from tests.examples import examples
 from tests.instances import distributions
 
 
@@ -53,7 +54,7 @@ def alternating_coefficient(members, n, ignored):
 
 
 @given(systems(max_tokens=5, max_n=8))
-@settings(max_examples=25)
+@examples(25)
 def test_coefficients_are_exact_to_the_last_digits(system):
     draft, ignored, n = system
     terms = list_sets(draft, n, ignored)
@@ -111,7 +112,7 @@ def enumerated(draft, ignored, n, alpha, slack):
 
 @pytest.mark.parametrize("slack", [0.0, 1.0])
 @given(systems(max_tokens=4, max_n=3), st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
+@examples(20)
 def test_value_and_gradient_against_all_tuples(slack, system, seed):
     draft, ignored, n = system
     rng = np.random.default_rng(seed)
