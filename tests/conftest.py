@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.examples import USUAL
 
-pytest_plugins = ("tests.left_out", "tests.not_again")
+pytest_plugins = ("pytester", "tests.left_out", "tests.not_again")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
 os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, by any test
@@ -85,10 +85,16 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture
-def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reduce the number of real calls in audits, and of samples after a finding."""
+    monkeypatch.setattr("otlp.auditing.real_calls.CALLS", 200)
+    monkeypatch.setattr("otlp.auditing.auditor.CALLS", 1_000)
+
+
+@pytest.fixture
+def few_repetitions(few_calls: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce the number of repetitions and real calls in audits."""
-    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
-    monkeypatch.setattr("otlp.auditing.real_calls.CALLS", 500)
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 20)
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text(encoding="utf-8")]
 
 
-SLOW = ("audit.md", "engines.md")
-"""Dozens of audits with ten thousand real calls each."""
+SLOW = ("audit.md", "engines.md", "servers.md")
+"""Dozens of audits with ten thousand real calls each, or thousands of pairs of completions."""
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 GALLERY = Path(__file__).parent.parent / "docs" / "gallery"
 SCRIPTS = sorted(GALLERY.glob("*.py"))
 SLOW = {
-    *("certified_gap", "one_row", "paths_against_lp", "published_limits"),
-    *("siblings", "temperature", "top_k"),
+    *("cascades", "certified_gap", "easy_and_hard", "one_row", "paths_against_lp"),
+    *("published_limits", "siblings", "temperature", "top_k"),
 }
-"""Scripts that take a second or more."""
+"""Scripts that take half a second or more."""
 LONG = "published_limits"
 """Scripts that take half a minute."""
 
@@ -24,6 +24,7 @@ def marks(script: Path) -> list[pytest.MarkDecorator]:
     return slow + [pytest.mark.long] * (script.stem == LONG)
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize(
     "script",
     [pytest.param(script, marks=marks(script)) for script in SCRIPTS],

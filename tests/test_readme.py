@@ -43,6 +43,11 @@ def name_of(line: str) -> str:
     return " ".join(words[1:3]) if words[1] == "lab" else words[1]
 
 
+def marks(line: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a line; of two comparisons with a figure, one is fast."""
+    return SLOW.get(name_of(line), [pytest.mark.slow] * ("accepted.pdf" in line))
+
+
 (RULE,) = (block for block in BLOCKS if block.startswith("# mine.py"))
 
 
@@ -59,6 +64,7 @@ def test_what_is_pasted_prints_what_is_said(
     assert (tmp_path / "mine.npz").exists()
 
 
+@pytest.mark.usefixtures("few_repetitions")
 def test_the_rule_of_the_quickstart_is_judged_as_it_says(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(RULE)
     for words, verdict in re.findall(r"^otlp audit mine.py:rule (.*?) +# (\w+):", INDEX, re.M):
@@ -70,7 +76,7 @@ def test_the_rule_of_the_quickstart_is_judged_as_it_says(tmp_path: Path) -> None
 @pytest.mark.usefixtures("rough_means", "few_repetitions")
 @pytest.mark.parametrize(
     "line",
-    [pytest.param(line, marks=SLOW.get(name_of(line), ())) for line in COMMANDS],
+    [pytest.param(line, marks=marks(line)) for line in COMMANDS],
     ids=str,
 )
 def test_commands_work_as_printed(

@@ -188,6 +188,7 @@ EVERYTHING = [
 ]
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("ask", EVERYTHING)
 def test_no_public_entry_looks_at_it(ask: Callable[[], Any]) -> None:
     wanted = ask()

@@ -22,6 +22,7 @@ from otlp.testing.plain_two_slice import Cells, slices, verify_two_slice
 from tests.otlp.auditing.shipped_rules import MENDED, SHIPPED, one_uniform_a_token, token_rule
 
 pytestmark = pytest.mark.usefixtures("few_repetitions")
+SLOW = pytest.mark.slow
 
 
 def two_slice(x: Any, p: Any, q: Any, rng: Any) -> list[int]:
@@ -36,8 +37,9 @@ def martingale(x: Any, p: Any, q: Any, rng: Any) -> int:
 def test_every_mistake_that_was_shipped_fails(name: str) -> None:
     rule, drafts, more = SHIPPED[name]
     size = 2 if more else 3  # samplers have many outcomes
+    how: dict[str, Any] = {"settings": AuditSettings(2_000, max_paths=20_000), **more}
     with pytest.raises(AssertionError, match=r"NOT_LOSSLESS|DRAFTS_DIFFER"):
-        assert_lossless(rule, drafts, vocab_sizes=[size], dtypes=["float64"], **more)
+        assert_lossless(rule, drafts, vocab_sizes=[size], dtypes=["float64"], **how)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -50,7 +52,7 @@ def test_mended_it_passes(name: str) -> None:
 
 
 def test_a_sample_has_a_stated_power() -> None:
-    """A sampled test must detect half of the planted error nine times in ten."""
+    """A sampled test must detect two thirds of the planted error nine times in ten."""
 
     def sampled(x: Any, p: Any, q: Any, rng: Any) -> Any:
         rng.normal()
@@ -58,7 +60,7 @@ def test_a_sample_has_a_stated_power() -> None:
 
     one = DraftedPaths(1, 1)
     how: dict[str, Any] = {"vocab_sizes": [2], "dtypes": ["float64"]}
-    assert_lossless(sampled, one, settings=AuditSettings(samples=8_000), **how)
+    assert_lossless(sampled, one, settings=AuditSettings(samples=2_500), **how)
     with pytest.raises(AssertionError, match=r"1,000 samples detect .* more samples"):
         assert_lossless(sampled, one, settings=AuditSettings(samples=1_000), **how)
 
@@ -76,7 +78,8 @@ def test_it_fails_without_assertions_of_the_interpreter() -> None:
     program = (
         "import otlp; from otlp.testing import assert_lossless\n"
         "first = lambda d, p, q, rng: int(d[0])\n"
-        "assert_lossless(first, lambda q: otlp.IID(q, 1), vocab_sizes=[2], dtypes=['float64'])"
+        "few = otlp.auditing.AuditSettings(samples=1000, max_paths=0)\n"
+        "assert_lossless(first, lambda q: otlp.IID(q, 1), vocab_sizes=[2], settings=few)"
     )
     ended = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True)
     assert ended.returncode == 1 and "AssertionError: 2 tokens" in ended.stderr
@@ -127,8 +130,12 @@ def test_the_optimum_in_plain_python_is_that_of_the_solver(size: int, n: int) ->
         assert there == pytest.approx(high - low, abs=1e-13)
 
 
-def test_what_compares_scores_is_lossless_by_a_sample() -> None:
-    """False-alarm rate 1e-6, with these seeds; a total variation of 0.1 would be detected."""
+def test_what_compares_scores_is_lossless_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """False-alarm rate 1e-6, with these seeds; a total variation of 0.1 would be detected.
+
+    Any threshold of the slices is lossless, also after few bisection steps.
+    """
+    monkeypatch.setattr("otlp.testing.plain_two_slice.STEPS", 8)
     draft, target = random_pair(2, 3, np.random.default_rng(0))
     p, q = target.tables[0], draft.tables[0]
     reports = [
@@ -165,7 +172,7 @@ def efficiency(draft: TabularModel, target: TabularModel, paths: int, length: in
     return 1.0 + below((), [(0.0, 1.0, 1.0)], 1.0, 1.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=SLOW) for seed in range(1, 6))])
 @pytest.mark.parametrize(("paths", "length"), [(1, 3), (2, 1), (3, 1), (2, 2)])
 def test_two_slices_in_plain_python_accept_what_the_compiled_do(
     seed: int, paths: int, length: int

@@ -17,8 +17,8 @@ class Engine:
 
     def __init__(self, size: int = 3, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        self.numbers = rng.random(1_000_000)
-        self.races = rng.exponential(size=(1_000_000, size))
+        self.numbers = rng.random(100_000)
+        self.races = rng.exponential(size=(100_000, size))
         self.offset = 0
 
     def draft(self, tables: Any, rows: int) -> Any:

@@ -235,6 +235,7 @@ def test_another_answer_at_the_first_call() -> None:
     )
 
 
+@pytest.mark.usefixtures("few_repetitions")
 def test_a_sampler_of_drafts_is_watched_too() -> None:
     def sampler(rng: Any) -> Any:
         secrets.token_bytes(1)
@@ -247,6 +248,7 @@ def test_a_sampler_of_drafts_is_watched_too() -> None:
     assert "os.urandom" in report.why_sampled
 
 
+@pytest.mark.usefixtures("few_calls")
 def test_what_is_harmless_stays_exact() -> None:
     cache: dict[int, Any] = {}
 
@@ -268,6 +270,7 @@ def test_what_is_harmless_stays_exact() -> None:
         assert report.repetitions >= 2_000
 
 
+@pytest.mark.usefixtures("few_repetitions")
 def test_a_profiler_that_runs_goes_on() -> None:
     """The profiler of Python is not a function that `sys.setprofile` could restore."""
     with Profile() as profiler:

@@ -80,7 +80,7 @@ def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> N
     """Also with fewer paths than tuples: the marginals reported by the plan are not a proof."""
     plan = kind(PROBLEM)
     report = audit(
-        plan, P, PROBLEM.drafts, settings=AuditSettings(max_paths=max_paths, samples=20_000)
+        plan, P, PROBLEM.drafts, settings=AuditSettings(max_paths=max_paths, samples=10_001)
     )
     if max_paths == EXACT:
         assert (report.verdict, report.method) == (Verdict.LOSSLESS, "enumeration")
@@ -174,6 +174,6 @@ def test_the_law_of_places_is_uniform_for_every_solver() -> None:
             solution.plan,
             P,
             PROBLEM.drafts,
-            settings=AuditSettings(max_paths=SAMPLED, samples=5_000, tolerance=1.0),
+            settings=AuditSettings(max_paths=SAMPLED, samples=2_000, tolerance=1.0),
         )
         assert report.verdict is Verdict.NOT_REJECTED, str(report)

@@ -28,12 +28,22 @@ def refused_by_numpy(d: Any, p: Any, q: Any, rng: Any) -> Any:
     ("rule", "verdict"),
     [(tells_them_apart, Verdict.NOT_LOSSLESS), (refused_by_numpy, Verdict.RULE_FAILED)],
 )
-def test_a_real_generator_answers_otherwise(rule: Any, verdict: Verdict) -> None:
+def test_a_real_generator_answers_otherwise(
+    rule: Any, verdict: Verdict, request: pytest.FixtureRequest
+) -> None:
+    if verdict is Verdict.RULE_FAILED:
+        request.getfixturevalue("few_repetitions")
     report = audit(rule, P, otlp.IID(Q, 1), settings=AuditSettings(samples=1_000))
     assert report.verdict is verdict
     if verdict is Verdict.NOT_LOSSLESS:
         assert "do not follow the enumerated distribution" in report.why_sampled
         assert report.size == 10_000  # the number of calls that detected the error
+
+
+@pytest.fixture
+def some_calls(few_repetitions: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few repetitions, but enough real calls to detect rows that mix."""
+    monkeypatch.setattr("otlp.auditing.real_calls.CALLS", 500)
 
 
 def in_rows(seen: Any) -> Any:
@@ -62,7 +72,7 @@ def only_the_root_of_the_first(x: Any, p: Any, q: Any) -> Any:
     return x, mixed, q
 
 
-@pytest.mark.usefixtures("few_repetitions")
+@pytest.mark.usefixtures("some_calls")
 @pytest.mark.parametrize("batch", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "seen",
@@ -72,13 +82,14 @@ def only_the_root_of_the_first(x: Any, p: Any, q: Any) -> Any:
 def test_rows_of_a_batch_that_mix(seen: Any, batch: int) -> None:
     one = DraftedPaths(1, 1)
     report = audit_rounds(
-        in_rows(seen), *models(3, 2), one, batch=batch, settings=AuditSettings(samples=4_000)
+        in_rows(seen), *models(3, 2), one, batch=batch, settings=AuditSettings(samples=1_000)
     )
     assert report.verdict is Verdict.NOT_LOSSLESS
     assert "real calls do not follow" in report.why_sampled
 
 
-def test_rows_of_a_batch_that_do_not() -> None:
+def test_rows_of_a_batch_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 20)
     right = in_rows(lambda *given: given)
     report = audit_rounds(right, *models(3, 2), DraftedPaths(1, 1), batch=5)
     assert report.verdict is Verdict.LOSSLESS
@@ -86,17 +97,18 @@ def test_rows_of_a_batch_that_do_not() -> None:
     assert report.real_tests["outputs"].detectable < 0.06
 
 
-@pytest.mark.usefixtures("few_repetitions")
+@pytest.mark.usefixtures("some_calls")
 def test_assert_lossless_plays_batches() -> None:
     how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "batch": 4}
-    how["settings"] = AuditSettings(4_000, max_paths=20_000)
+    how["settings"] = AuditSettings(1_000, max_paths=20_000)
     assert_lossless(in_rows(lambda *given: given), DraftedPaths(1, 1), **how)
     with pytest.raises(AssertionError, match="NOT_LOSSLESS"):
         assert_lossless(in_rows(first_law), DraftedPaths(1, 1), **how)
 
 
-def test_what_is_too_rare_to_follow_is_no_contradiction() -> None:
+def test_what_is_too_rare_to_follow_is_no_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     """The omitted paths have total probability 1e-8; the rounding tolerance is 2^-20."""
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 20)
 
     def patient(d: Any, p: Any, q: Any, rng: Any) -> Any:
         while rng.random() < 0.5:

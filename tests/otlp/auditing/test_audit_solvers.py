@@ -36,10 +36,7 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("name", "case"),
-    [
-        pytest.param(*one, marks=[pytest.mark.slow] if PROBLEMS[one[1]].n == 3 else [])
-        for one in CASES
-    ],
+    [pytest.param(*one, marks=[pytest.mark.slow] * (one[1].endswith(("1", "3")))) for one in CASES],
 )
 def test_the_sampler_of_a_plan(name: str, case: str) -> None:
     """With a certificate, and prepared without one; with few repetitions."""

@@ -48,7 +48,7 @@ def test_a_q_that_was_lost_is_slower_than_stated() -> None:
     assert report.acceptance == pytest.approx(0.5 * 0.1 + 0.3 * 0.6 + 0.2 * 0.3, abs=1e-12)
 
 
-@pytest.mark.parametrize("how", [AuditSettings(), AuditSettings(20_000, max_paths=0)])
+@pytest.mark.parametrize("how", [AuditSettings(), AuditSettings(5_000, max_paths=0)])
 def test_the_stated_acceptance_is_held_exactly_or_against_chance(how: AuditSettings) -> None:
     assert judged(whole, 0.6, settings=how).passed
     assert judged(whole, 0.3, settings=how).passed
