@@ -12,7 +12,7 @@ GALLERY = Path(__file__).parent.parent / "docs" / "gallery"
 SCRIPTS = sorted(GALLERY.glob("*.py"))
 SLOW = {
     *("cascades", "certified_gap", "easy_and_hard", "one_row", "paths_against_lp"),
-    *("published_limits", "siblings", "temperature", "top_k"),
+    *("published_limits", "siblings", "temperature", "top_k", "wrong_rule"),
 }
 """Scripts that take half a second or more."""
 LONG = "published_limits"
@@ -24,7 +24,6 @@ def marks(script: Path) -> list[pytest.MarkDecorator]:
     return slow + [pytest.mark.long] * (script.stem == LONG)
 
 
-@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize(
     "script",
     [pytest.param(script, marks=marks(script)) for script in SCRIPTS],

@@ -20,6 +20,7 @@ FILES = {
 def own_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore the options of the outer run."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # these take half a second
 
 
 def run(pytester: pytest.Pytester, reason: str, *options: str) -> tuple[int, list[str]]:
@@ -41,6 +42,6 @@ def test_what_is_left_out_is_said(pytester: pytest.Pytester) -> None:
 
 def test_and_held_to_the_list(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist", reason='pip install -e ".[dev]"')
-    status, lines = run(pytester, "it rains", "-n", "1", "--nothing-else-left-out")
+    status, lines = run(pytester, "it rains", "-p", "xdist", "-n", "1", "--nothing-else-left-out")
     assert status == 1 and f"{LINE}  <- not in the list of tests/left_out.py" in lines
     assert unlisted({"no files of 512 GB": Counter(test=1), "no": Counter(test=1)}) == ["no"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from otlp.decode import Block, TabularModel, TwoSlicePaths, iid_paths, random_pa
 from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.laws.round_laws import round_law
 from otlp.errors import InvalidInputError
-from otlp.testing import assert_lossless
+from otlp.testing import assert_lossless, lossless
 from otlp.testing.plain_martingale import picked_law, score_laws, verify_martingale
 from otlp.testing.plain_two_slice import Cells, slices, verify_two_slice
 from tests.otlp.auditing.shipped_rules import MENDED, SHIPPED, one_uniform_a_token, token_rule
@@ -73,13 +74,23 @@ def test_a_control_that_is_not_found_fails() -> None:
         )
 
 
-def test_it_fails_without_assertions_of_the_interpreter() -> None:
+def test_it_fails_without_assert_statements() -> None:
     """`python -O` skips assert statements."""
+    source = Path(lossless.__file__).read_text(encoding="utf-8")
+    optimized: dict[str, Any] = {"__name__": "optimized"}
+    exec(compile(source, "optimized", "exec", optimize=1), optimized)
+    with pytest.raises(AssertionError, match=r"^2 tokens, zeros: none, float64\nNOT_LOSSLESS"):
+        optimized["assert_lossless"](
+            lambda d, p, q, rng: int(d[0]), lambda q: otlp.IID(q, 1), vocab_sizes=[2]
+        )
+
+
+@pytest.mark.slow
+def test_it_fails_without_assertions_of_the_interpreter() -> None:
     program = (
         "import otlp; from otlp.testing import assert_lossless\n"
         "first = lambda d, p, q, rng: int(d[0])\n"
-        "few = otlp.auditing.AuditSettings(samples=1000, max_paths=0)\n"
-        "assert_lossless(first, lambda q: otlp.IID(q, 1), vocab_sizes=[2], settings=few)"
+        "assert_lossless(first, lambda q: otlp.IID(q, 1), vocab_sizes=[2], dtypes=['float64'])"
     )
     ended = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True)
     assert ended.returncode == 1 and "AssertionError: 2 tokens" in ended.stderr

@@ -18,6 +18,8 @@ from tests.otlp.auditing.rules import P, Q
 from tests.otlp.auditing.ways import BOTH, EXACT, SAMPLED
 from tests.own_plans import OwnPlan, ignore_drafts
 
+pytestmark = pytest.mark.usefixtures("few_calls")
+
 PROBLEM = otlp.Problem(P, otlp.IID(Q, 2))
 SHIFT = np.array([0.2, 0.0, -0.2, 0.0, 0.0])
 
@@ -152,6 +154,7 @@ def test_conditionals_that_are_no_distributions(wrong: Any, words: str, max_path
     assert report.failures[what] == pytest.approx(Q[2], abs=1e-12 if max_paths else 0.05)
 
 
+@pytest.mark.usefixtures("few_repetitions")
 def test_conditionals_off_by_rounding_pass() -> None:
     plan = Broken(PROBLEM, lambda law: law + np.array([1e-9, 0.0, -1e-9, 0.0, 1e-9]))
     assert audit(plan, P, PROBLEM.drafts).verdict is Verdict.LOSSLESS
@@ -174,6 +177,6 @@ def test_the_law_of_places_is_uniform_for_every_solver() -> None:
             solution.plan,
             P,
             PROBLEM.drafts,
-            settings=AuditSettings(max_paths=SAMPLED, samples=2_000, tolerance=1.0),
+            settings=AuditSettings(max_paths=SAMPLED, samples=1_000, tolerance=1.0),
         )
         assert report.verdict is Verdict.NOT_REJECTED, str(report)

@@ -59,7 +59,10 @@ def test_every_solver_is_audited() -> None:
     assert {name for name, _ in CASES} == set(SOLVERS)
 
 
-@pytest.mark.parametrize("case", PROBLEMS)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * case.endswith("3")) for case in PROBLEMS],
+)
 def test_a_solver_itself(case: str) -> None:
     problem = PROBLEMS[case]
     report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, settings=AuditSettings(samples=5_000))
@@ -71,7 +74,7 @@ def test_a_solver_itself(case: str) -> None:
 def test_a_plan_of_compiled_code_is_judged_by_its_conditionals() -> None:
     problem = PROBLEMS["iid-2"]
     report = otlp.audit(
-        SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=20_000)
+        SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=10_001)
     )
     assert report.verdict is Verdict.LOSSLESS
     assert report.method == "conditional"
@@ -79,7 +82,7 @@ def test_a_plan_of_compiled_code_is_judged_by_its_conditionals() -> None:
     assert "compiled by numba" in report.why_sampled
     assert report.sample_test is not None and report.sample_test.samples == 10_000
     sampled = otlp.audit(
-        SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=20_000, max_paths=0)
+        SOLVERS[COMPILED](), P, problem.drafts, settings=AuditSettings(samples=10_001, max_paths=0)
     )
     assert sampled.verdict is Verdict.NOT_REJECTED
     assert abs(sampled.acceptance - report.acceptance) < 2.0 * sampled.acceptance_error < 0.04

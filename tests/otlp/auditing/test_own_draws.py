@@ -196,8 +196,8 @@ def test_p_values_of_pairs_are_uniform_for_independent_rounds() -> None:
     found: list[float] = []
     for seed in range(100):
         rng = np.random.default_rng(seed)
-        drafts = rng.choice(4, p=[0.4, 0.3, 0.2, 0.1], size=3_000)
-        outputs = np.where(rng.random(3_000) < 0.5, drafts, 0)
+        drafts = rng.choice(4, p=[0.4, 0.3, 0.2, 0.1], size=1_500)
+        outputs = np.where(rng.random(1_500) < 0.5, drafts, 0)
         tests = successive_tests(drafts[:, None].tolist(), outputs[:, None].tolist(), 1e-6)
         found += [
             test.p_value

@@ -165,7 +165,7 @@ def test_a_schedule_that_remembers_by_itself_is_sampled() -> None:
     def remembers(x: Any, q: Any, earlier: Any) -> Any:
         return np.full(2, next(count) % 2 + 1)
 
-    report = judged(remembers, settings=AuditSettings(2_000))
+    report = judged(remembers, settings=AuditSettings(1_000))
     assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")
 
 
