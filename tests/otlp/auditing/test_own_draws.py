@@ -143,7 +143,7 @@ def test_rows_of_a_batch_that_share_numbers() -> None:
 
 
 def test_a_test_suite_fails_too() -> None:
-    engine = own_engines.AdvancedByAccepted()
+    engine = own_engines.Replayed()
     how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "least_error": 0.4}
     with pytest.raises(AssertionError, match="ROUNDS_DEPEND"):
         assert_lossless(
