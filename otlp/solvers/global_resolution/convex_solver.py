@@ -205,10 +205,6 @@ def _regularised(hessian: FloatArray, slack: float) -> bool:
     return scale > 0.0
 
 
-@compiled
 def l1_norm(vector: FloatArray) -> float:
     """Return the sum of the absolute values."""
-    total = 0.0
-    for j in range(vector.size):
-        total += abs(vector[j])
-    return total
+    return float(np.abs(vector).sum())

@@ -205,10 +205,12 @@ def _hessian(
     for block in range(nodes.shape[1]):
         _survival(alpha, nodes[0, block], rates, alive)
         for d in range(n + 1):
-            product[d] = nothing[d]
+            for k in range(width):
+                product[d, k] = nothing[d]
         for j in range(size):
             for d in range(1, n + 1):
-                total[:] = powers[j, d]
+                for k in range(width):
+                    total[k] = powers[j, d]
                 for e in range(1, d):
                     factor, one = binomial[d, e] * powers[j, d - e], odds[j, e]
                     for k in range(width):
@@ -218,18 +220,19 @@ def _hessian(
             _multiply_factor(product, alive[j], powers[j], binomial, product)
         for j in range(size):
             for d in range(1, n + 1):
-                total[:] = 0.0
+                own = rest[j, d]
+                for k in range(width):
+                    own[k] = 0.0
                 for e in range(1, d + 1):
                     factor, one, two = binomial[d, e], odds[j, e], product[d - e]
                     for k in range(width):
-                        total[k] += factor * one[k] * two[k]
-                rest[j, d] = total
+                        own[k] += factor * one[k] * two[k]
             for k in range(width):
                 # If the time overflows, the mass may have underflowed to 0.
                 time = np.exp(nodes[0, block, k])
                 if slack > 0.0 and rest[j, n, k] > 0.0:
-                    own = nodes[1, block, k] * np.exp(-slack * time) * rates[j, k]
-                    hessian[j, j] += slack * time * own * rest[j, n, k]
+                    drawn = nodes[1, block, k] * np.exp(-slack * time) * rates[j, k]
+                    hessian[j, j] += slack * time * drawn * rest[j, n, k]
             # Multiply by the rates here, because the rates might overflow on their own.
             for d in range(1, n):
                 one, two, factor, rate = odds[j, d], rest[j, d], binomial[n, d], rates[j]
