@@ -18,6 +18,7 @@ from tests.instances import brute_force_optimum, distributions, iid_problems, ta
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
+from otlp.batched.certificate import FINE  # noqa: E402
 from otlp.batched.coupling import scores, swap  # noqa: E402
 from otlp.batched.martingale_rule import martingale_plan  # noqa: E402
 from otlp.batched.numerics import before, mean_of_powers  # noqa: E402
@@ -46,10 +47,15 @@ def random_instance(seed: int):
 
 
 def share_bins(p, q, n: int) -> bool:
-    """Return whether two tokens share a bin; acceptance is then lost unless ratios exceed n."""
+    """Return whether two tokens share a bin; acceptance is then lost unless ratios exceed n.
+
+    Also return true if a ratio rounds up to a bin, whose bound is then that of the larger ratio.
+    """
     ratio = torch.tensor(p)[q > 0] / torch.tensor(q)[q > 0]  # without a warning
     bins = layout_for(n).bins(ratio, torch.ones_like(ratio))[ratio < n]
-    return len(bins.unique()) < len(bins)
+    fine = layout_for(n, FINE)
+    rounded = fine.edges(ratio.device)[0][fine.bins(ratio, torch.ones_like(ratio))] > ratio
+    return len(bins.unique()) < len(bins) or bool(rounded.any())
 
 
 # --- the plan ---------------------------------------------------------------------------------
