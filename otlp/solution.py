@@ -244,5 +244,10 @@ class SolveError(OTLPError, RuntimeError):
     """
 
     def __init__(self, solution: Solution) -> None:
+        super().__init__(solution)  # Copies and pickles call the class with the arguments.
         self.solution = solution
-        super().__init__(f"{solution.solver}: {solution.status.value} {solution.message}".rstrip())
+
+    def __str__(self) -> str:
+        """Return the message."""
+        solution = self.solution
+        return f"{solution.solver}: {solution.status.value} {solution.message}".rstrip()
