@@ -13,6 +13,7 @@ from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.minimum_norm import minimum_norm
+from otlp.numerics.random_weights import random_weights
 from otlp.numerics.ratio_bins import power
 from otlp.numerics.sums import sum_in
 from otlp.problem import Problem
@@ -65,6 +66,9 @@ def subset_selection(
     """
     target, drafts = problem.target, problem.drafts
     subset = drafts.best_subset(target)
+    if subset is None and drafts.independent_drafts is not None:
+        weighted = random_weights(target, drafts.independent_drafts, gap, max_iterations)
+        subset = weighted.subset if weighted.gap <= gap else None
     if subset is None:
         found = minimum_norm(
             target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations

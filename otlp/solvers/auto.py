@@ -15,6 +15,7 @@ from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
+from otlp.solvers.random_weights import RandomWeights
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
@@ -26,8 +27,8 @@ class Auto(Solver):
 
     The selected solver is a closed form if one exists (`speculative-sampling` for a single draft,
     `martingale` for i.i.d. drafts, `greedy`, `hub`); `random-ranks` for drafts without
-    replacement; `max-flow` for explicit tuples if the network fits its memory limit; otherwise
-    `orderings`.
+    replacement; `random-weights` for independent drafts; `max-flow` for explicit tuples if the
+    network fits its memory limit; otherwise `orderings`.
 
     Examples
     --------
@@ -43,8 +44,8 @@ class Auto(Solver):
 
     def resolve(self, problem: Problem) -> Solver:
         """Return the fastest exact solver for the scheme."""
-        exact = SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver(), RandomRanks()
-        for solver in exact:
+        closed_forms = SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver()
+        for solver in (*closed_forms, RandomRanks(), RandomWeights()):
             if solver.supports(problem):
                 return solver
         flow = MaxFlow()

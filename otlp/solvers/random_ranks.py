@@ -21,6 +21,7 @@ from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
+from otlp.numerics.anderson import accelerated
 from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
@@ -30,9 +31,6 @@ from otlp.solvers.rank_items import RARE, RankItems, attempts
 from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-
-HISTORY = 2
-"""Number of earlier iterates that Anderson acceleration combines with the last iterate."""
 
 WINDOW, STALLED = 8, 0.05
 """The iteration has stalled if the residual is not below `STALLED` times its value `WINDOW`
@@ -152,6 +150,7 @@ class RandomRanks(Solver):
         marginals, single, ranks = law, items.single, np.arange(items.order.size)
         best = ranks, np.ones(ranks.size), laws
         least, corrections = _gap(delta, items.target, law), 0
+        metric = np.divide(1.0, items.draft, out=np.zeros(ranks.size), where=items.draft > RARE)
         for factor in TIME_FACTORS:
             if least <= self.gap or corrections == most:
                 break
@@ -167,11 +166,11 @@ class RandomRanks(Solver):
                     least, law, best = gap, found, (ranks, shares, laws)
                 if least <= self.gap:
                     break
-                residuals = [*residuals[-HISTORY:], wanted - found]
+                residuals.append(wanted - found)
                 sizes.append(float(np.abs(residuals[-1]).sum()))
                 if len(sizes) > WINDOW and sizes[-1] >= STALLED * sizes[-1 - WINDOW]:
                     break
-                iterates = [*iterates[-HISTORY:], _accelerated(iterates, residuals, items.draft)]
+                iterates.append(accelerated(iterates, residuals, metric))
         ranks, shares, laws = best
         assert isinstance(problem.drafts, WithoutReplacement)
         selected = problem.drafts._race.law(items.names, items.order, law, laws)
@@ -181,17 +180,6 @@ class RandomRanks(Solver):
 
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
-
-
-def _accelerated(
-    iterates: list[FloatArray], residuals: list[FloatArray], draft: FloatArray
-) -> FloatArray:
-    """Return the next iterate by Anderson acceleration, with least squares weighted by 1/q."""
-    changes = np.diff(residuals, axis=0)
-    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > RARE)
-    parts = np.linalg.lstsq(weighted @ changes.T, weighted @ residuals[-1], rcond=None)[0]
-    found: FloatArray = iterates[-1] + residuals[-1] - parts @ (np.diff(iterates, axis=0) + changes)
-    return found
 
 
 def _truncation_time(draft: FloatArray, single: Mask, n: int) -> float:

@@ -15,6 +15,7 @@ SYNONYMS: Mapping[str, str] = {
         "global-resolution": "globalresolution",
         "martingale": "iid",
         "random-ranks": "randomranks",
+        "random-weights": "randomweights",
         "orderings": "priority-ordering",
         "greedy": "greedy-drafts",
         "hub": "spechub",

@@ -13,6 +13,7 @@ from otlp.solvers.max_flow import MaxFlow as MaxFlow
 from otlp.solvers.naive import Naive as Naive
 from otlp.solvers.orderings import Orderings as Orderings
 from otlp.solvers.random_ranks import RandomRanks as RandomRanks
+from otlp.solvers.random_weights import RandomWeights as RandomWeights
 from otlp.solvers.recursive_rejection import RecursiveRejection as RecursiveRejection
 from otlp.solvers.slackness import Slackness as Slackness
 from otlp.solvers.solver import Solver as Solver
@@ -26,6 +27,7 @@ SolverName: _typing.TypeAlias = _typing.Literal[
     "global-resolution",
     "martingale",
     "random-ranks",
+    "random-weights",
     "orderings",
     "greedy",
     "hub",

@@ -57,6 +57,7 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     "martingale": (BLUE, "o", "-"),
     "orderings": (SKY, "s", "-"),
     "random-ranks": (BLUE, "s", "-."),
+    "random-weights": (SKY, "D", "-."),
     "greedy": (GREEN, "P", "-."),
     "hub": (PINK, "h", "-."),
     "linear-program": (BLACK, "s", "--"),

@@ -15,6 +15,7 @@ from otlp.solvers import (
     MaxFlow,
     Orderings,
     RandomRanks,
+    RandomWeights,
     RecursiveRejection,
     Slackness,
     Solver,
@@ -41,6 +42,7 @@ WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
     "the full program": LinearProgram("full"),
     "orderings to 1e-10": Orderings(gap=1e-10),
     "random-ranks to 1e-7": RandomRanks(gap=1e-7),
+    "random-weights to 1e-9": RandomWeights(gap=1e-9),
 }
 """Every solver, and variants by option."""
 
@@ -63,7 +65,7 @@ def check(way: str, problem: otlp.Problem, optimum: float) -> None:
     if isinstance(solver, ClosedForm | RecursiveRejection):
         rounding = 1e-12
         check_exact_acceptance(solution)
-    elif isinstance(solver, Orderings | RandomRanks):
+    elif isinstance(solver, Orderings | RandomRanks | RandomWeights):
         assert solution.marginal_error <= (1e-11 if isinstance(solver, RandomRanks) else 1e-12)
         check_solution(solution, 1e-11)
     else:
@@ -74,7 +76,7 @@ def check(way: str, problem: otlp.Problem, optimum: float) -> None:
         assert solution.guarantee is Guarantee.LOSSLESS
         return
     assert solution.guarantee is Guarantee.OPTIMAL
-    tolerance = 1e-6 if way.startswith(("orderings", "random-ranks", "auto")) else rounding
+    tolerance = 1e-6 if way.startswith(("orderings", "random-", "auto")) else rounding
     tolerance = 1e-9 if way == "orderings to 1e-10" else tolerance
     assert solution.acceptance == pytest.approx(optimum, abs=tolerance)
     if isinstance(solver, LinearProgram | MaxFlow):

@@ -183,7 +183,7 @@ def random_problem(seed: int) -> otlp.Problem:
     return otlp.Problem(draft if rng.integers(6) == 0 else target, drafts)
 
 
-EXACT_TO = {"auto": 1e-6, "orderings": 1e-6, "random-ranks": 1e-6}
+EXACT_TO = {"auto": 1e-6, "orderings": 1e-6, "random-ranks": 1e-6, "random-weights": 1e-6}
 
 
 @pytest.mark.parametrize(

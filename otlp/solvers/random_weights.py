@@ -1,0 +1,101 @@
+"""The optimum for independent drafts, by a choice in proportion to random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from otlp.capability import Capability, supported_if
+from otlp.certificate import Answer
+from otlp.checks import check_number, whole_number
+from otlp.numerics.random_weights import random_weights
+from otlp.problem import Problem, check_problem
+from otlp.reductions import PrimalDual, Support
+from otlp.solution import Guarantee, Status
+from otlp.solvers.orderings import PROVABLE, Orderings
+from otlp.solvers.solver import Solver
+from otlp.solvers.weight_plan import WeightPlan
+from otlp.timing import Stopwatch
+
+
+@dataclass(frozen=True)
+class RandomWeights(Solver):
+    """Adjust the weights of the tokens until the selection is optimal.
+
+    Parameters
+    ----------
+    gap : float
+        Optimality gap at which to stop.
+    max_iterations : int
+        Maximum number of iterations.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range.
+
+    Notes
+    -----
+    Each drafted token draws one of two neighbouring weights, and one draft is selected in
+    proportion to the weights, first among the drafts outside H*; see
+    `otlp.numerics.random_weights`.  O(nV) per iteration; O(V) memory for the plan.
+    Up to ten iterations usually suffice.  This convergence is measured, not proved.  If the
+    iteration stalls, the solver starts again with `Orderings`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.Independent([[0.15, 0.01, 0.84, 0.0], [0.07, 0.65, 0.07, 0.21]])
+    >>> solution = otlp.solve(otlp.Problem([0.14, 0.68, 0.02, 0.16], drafts), "random-weights")
+    >>> round(solution.acceptance, 4), solution.subset.nonzero()[0].tolist()
+    (0.9448, [2, 3])
+    """
+
+    name: ClassVar[str] = "random-weights"
+    releases_gil: ClassVar[bool] = True
+    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
+    """Lossless after every iteration, because y is computed from the weights themselves."""
+
+    gap: float = PROVABLE
+    max_iterations: int = 100
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number >= 0")
+        whole_number(self.max_iterations, "max_iterations", 1)
+
+    def supports(self, problem: Problem) -> Capability:
+        """Support independent drafts, which may have the same distribution."""
+        check_problem(problem)
+        return supported_if(
+            problem.drafts.independent_drafts is not None,
+            f"the drafts must be independent, got {problem.drafts}; use orderings",
+        )
+
+    def work(self, problem: Problem) -> float:
+        """Return the number of tokens that can be drafted times the number of drafts."""
+        check_problem(problem)
+        return float(problem.drafts.support.sum()) * problem.n
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Adjust the weights of the tokens that can be drafted."""
+        small, inverse = Support().reduce(problem)
+        drafts = small.drafts.independent_drafts
+        assert drafts is not None
+        clock.charge("reduce")
+        found = random_weights(small.target, drafts, self.gap, self.max_iterations)
+        clock.charge("solve")
+        if found.gap > max(self.gap, PROVABLE) and found.iterations < self.max_iterations:
+            return Orderings(gap=self.gap).answer(problem, clock)
+        plan = WeightPlan(small, found.selection_distribution, found.positions)
+        lifted, subset = Support().lift(PrimalDual(plan, found.subset), inverse)
+        clock.charge("recover")
+        solved = found.gap <= self.gap
+        return Answer(
+            lifted,
+            Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
+            subset,
+            Status.SOLVED if solved else Status.ITERATION_LIMIT,
+            "" if solved else f"stopped at a gap of {found.gap:.3g}; the plan is lossless",
+            {"iterations": found.iterations},
+        )
