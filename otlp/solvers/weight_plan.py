@@ -26,15 +26,15 @@ class WeightPlan(SelectionPlan):
     selection_distribution : ndarray, shape (V,)
         Distribution y of the selected token.
     positions : ndarray, shape (V,)
-        Position of each token on the ladder of weights, from 0 to 2 LEVELS - 1; see
-        `otlp.numerics.random_weights`.
+        Position of each token on the ladder of weights, in [0, LEVELS - 1] in the lower half or in
+        [LEVELS, 2 LEVELS - 1] in the upper half; see `otlp.numerics.random_weights`.
 
     Raises
     ------
     UnsupportedProblemError
         If the drafts are not independent.
     InvalidInputError
-        If a position is outside the ladder.
+        If a position is outside the halves of the ladder.
 
     Notes
     -----
@@ -55,8 +55,12 @@ class WeightPlan(SelectionPlan):
             raise UnsupportedProblemError(
                 f"the drafts of a WeightPlan must be independent, got {problem.drafts!r}"
             )
-        if not np.all((positions >= 0.0) & (positions <= 2 * LEVELS - 1)):
-            raise InvalidInputError(f"positions must be in [0, {2 * LEVELS - 1}]")
+        lower, upper = positions <= LEVELS - 1, positions >= LEVELS
+        if not np.all((positions >= 0.0) & (lower | upper) & (positions <= 2 * LEVELS - 1)):
+            raise InvalidInputError(
+                f"positions must be in [0, {LEVELS - 1}] or in [{LEVELS}, {2 * LEVELS - 1}], got "
+                f"{positions.min()} to {positions.max()}"
+            )
         self.drafts, self.positions = drafts, positions
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:

@@ -34,6 +34,7 @@ PARTS = {
     "global-resolution": {"reduce", "solve", "recover"},
     "orderings": {"reduce", "solve", "recover"},
     "random-ranks": {"reduce", "solve", "recover"},
+    "random-weights": {"reduce", "solve", "recover"},
 }
 """Parts of solvers with reductions; all other solvers have only `solve`."""
 

@@ -46,6 +46,8 @@ OUT_OF_RANGE: list[tuple[str, dict[str, object], str]] = [
     ("orderings", {"time_limit": 0.0}, "time_limit must be .*, got 0"),
     ("random-ranks", {"gap": -1.0}, "gap"),
     ("random-ranks", {"max_iterations": 0}, "max_iterations"),
+    ("random-weights", {"gap": -1.0}, "gap"),
+    ("random-weights", {"max_iterations": 0}, "max_iterations"),
     *(("k-seq", {"rho": rho}, "rho") for rho in (0.5, float("inf"), -1.0)),
     ("recursive-rejection", {"max_sequences": 0}, "max_sequences"),
     ("recursive-rejection", {"samples": 1}, "samples"),
