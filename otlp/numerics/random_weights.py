@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,12 @@ NODE_STEP = 0.25
 EARLIEST, LATEST = -102.0, 4.0
 """Logarithms of times before which no draft of any level arrives, and after which none is left."""
 
-PATIENCE = 15
-"""Number of iterations without a better iterate after which the iteration has stalled."""
+WINDOW, STALLED = 20, 0.1
+"""The iteration has stalled if its best iterate is not below `STALLED` times the best iterate
+`WINDOW` iterations earlier."""
+
+FEW_DRAFTS = 8
+"""Largest number of drafts for which the levels of a tuple are enumerated, 2^n combinations."""
 
 ROUNDING = 1e-12
 """Difference of two bounds that can be rounding."""
@@ -135,18 +140,35 @@ def choices(positions: FloatArray) -> FloatArray:
     positions : ndarray, shape (m, n)
         Positions of the drafted tokens of m tuples.
     """
-    in_half = positions - LEVELS * (positions.max(axis=1, keepdims=True) >= LEVELS)
-    below = in_half < 0.0
-    level = np.where(below, 0.0, in_half).astype(np.int64)
-    above = np.minimum(level + 1, LEVELS - 1)
-    part = np.where(below, 0.0, in_half - level)[..., None]
-    with np.errstate(under="ignore"):
-        late, density = ((1.0 - part) * each[level] + part * each[above] for each in _race())
-        late[below], density[below] = 1.0, 0.0
-        found: FloatArray = (density * np.moveaxis(_of_others(np.moveaxis(late, 1, 0)), 0, 1)).sum(
-            -1
-        )
+    n = positions.shape[1]
+    found = np.zeros(positions.shape)
+    if n > FEW_DRAFTS:
+        for row, places in enumerate(positions):
+            masses = on_levels(np.eye(n), places, 2 * LEVELS)
+            found[row] = (masses * chances(masses)).sum(axis=0)
+        return found
+    levels = np.floor(positions)
+    parts = positions - levels
+    for ups in product((0.0, 1.0), repeat=n):
+        drawn = weights(levels + ups)
+        mass = np.prod(np.where(ups, parts, 1.0 - parts), axis=1) / drawn.sum(axis=1)
+        found += mass[:, None] * drawn
     return found
+
+
+def weights(levels: FloatArray) -> FloatArray:
+    """Return the weights of drafts at these levels, relative to the largest of each tuple.
+
+    Drafts of the lower half have no weight if another draft is in the upper half.
+
+    Parameters
+    ----------
+    levels : ndarray, shape (..., n)
+        Levels of the drafts of each tuple.
+    """
+    highest = levels.max(axis=-1, keepdims=True)
+    with np.errstate(under="ignore"):
+        return np.where((levels < LEVELS) & (highest >= LEVELS), 0.0, np.exp(levels - highest))
 
 
 @compiled
@@ -209,26 +231,35 @@ class _Half:
     upper: bool
 
     def solve(self, gap: float, max_iterations: int) -> _Found:
-        """Run the fixed-point iteration until this part of the gap is at most `gap`."""
+        """Run the fixed-point iteration until this part of the gap is at most `gap`.
+
+        If acceleration makes the iterate worse, the iteration returns to the best iterate.
+        """
         positions = np.full(self.target.size, LEVELS // 2, dtype=float)
-        aims = _logarithm(self._chances(positions))
-        iterates, residuals, best = list[FloatArray](), list[FloatArray](), None
+        aims = safe = _logarithm(self._chances(positions))
+        iterates, residuals, least = list[FloatArray](), list[FloatArray](), list[float]()
+        best = _Found(positions, positions, np.inf, None, 0)
         for iteration in range(1, max_iterations + 1):
             _move(self.target, self.by_token, np.exp(aims), positions)
             chances = self._chances(positions)
             law = selected(self.by_token, positions, chances)
             wrong = self._wrong(law)
-            prefix = self._better_prefix(positions) if wrong > gap else None
-            if best is None or wrong < best.wrong or prefix is not None:
-                best = _Found(positions.copy(), law, wrong, prefix, iteration)
-            if wrong <= gap or prefix is not None or iteration - best.iterations == PATIENCE:
-                break
             images = _logarithm(chances)
+            if wrong < best.wrong:
+                best, safe = _Found(positions.copy(), law, wrong, None, iteration), images
+            least.append(best.wrong)
+            if wrong <= gap or (iteration > WINDOW and least[-1] > STALLED * least[-1 - WINDOW]):
+                break
+            prefix = self._better_prefix(positions)
+            if prefix is not None:
+                return _Found(positions, law, wrong, prefix, iteration)
+            if wrong > best.wrong and len(iterates) > 1:
+                iterates, residuals, aims = [], [], safe
+                continue
             iterates.append(aims.ravel())
             residuals.append((images - aims).ravel())
             aims = accelerated(iterates, residuals).reshape(images.shape)
             aims = np.maximum.accumulate(np.minimum(aims, 0.0), axis=0)
-        assert best is not None
         return best._replace(iterations=iteration)
 
     def _chances(self, positions: FloatArray) -> FloatArray:

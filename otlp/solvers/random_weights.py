@@ -57,7 +57,7 @@ class RandomWeights(Solver):
     """Lossless after every iteration, because y is computed from the weights themselves."""
 
     gap: float = PROVABLE
-    max_iterations: int = 100
+    max_iterations: int = 300
 
     def __post_init__(self) -> None:
         """Check the options."""

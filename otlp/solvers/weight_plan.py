@@ -8,7 +8,7 @@ from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.drafts.token_sets import DraftTuples, merge_by_set
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.numerics.random_weights import LEVELS, chances, choices, on_levels, selected
+from otlp.numerics.random_weights import LEVELS, chances, choices, on_levels, selected, weights
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 
@@ -38,8 +38,8 @@ class WeightPlan(SelectionPlan):
 
     Notes
     -----
-    O(V) memory; O(n) to select; the exact distribution of a selection costs O(n) for each node of
-    the integral over arrival times.
+    O(V) memory; O(n) to select; the exact distribution of a selection costs O(n) for each of 2^n
+    combinations of levels, or for each node of the integral over arrival times if n > 8.
 
     If the gap is not zero, the replacement of a rejected token may be another drafted token.
     `marginals` includes this if all token sets can be listed; otherwise its acceptance is that of
@@ -68,14 +68,14 @@ class WeightPlan(SelectionPlan):
         places = self.positions[draft_tokens]
         levels = np.floor(places)
         drawn = levels + [rng.random() < part for part in (places - levels).tolist()]
-        return int(draft_tokens[invert_cdf(np.cumsum(_weights(drawn)), rng.random())])
+        return int(draft_tokens[invert_cdf(np.cumsum(weights(drawn)), rng.random())])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the level of each drafted token, and one draft of each tuple by its weight."""
         places = self.positions[tokens]
         levels = np.floor(places)
         levels += rng.random(tokens.shape) < places - levels
-        reached = np.cumsum(_weights(levels), axis=1)
+        reached = np.cumsum(weights(levels), axis=1)
         total = reached[:, -1:]
         drawn = np.minimum(rng.random(total.shape) * total, np.nextafter(total, 0.0))
         selected: IntArray = tokens[np.arange(len(tokens)), np.argmax(reached > drawn, axis=1)]
@@ -103,13 +103,3 @@ class WeightPlan(SelectionPlan):
         rejected = tuples.mass * np.maximum(1.0 - accepted.sum(axis=1), 0.0)
         sets = merge_by_set(DraftTuples(tuples.tokens, rejected))
         return self._with_drafted_replacements(sets, np.ones(len(sets)))
-
-
-def _weights(levels: FloatArray) -> FloatArray:
-    """Return the weights of drawn levels, relative to the largest weight of each tuple.
-
-    Drafts of the lower half have no weight if another draft is in the upper half.
-    """
-    highest = levels.max(axis=-1, keepdims=True)
-    with np.errstate(under="ignore"):
-        return np.where((levels < LEVELS) & (highest >= LEVELS), 0.0, np.exp(levels - highest))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import otlp
 from otlp.certificate import Answer, certify
 from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.numerics import random_weights as numerics
 from otlp.numerics.random_weights import LEVELS, _improved, choices, random_weights
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
@@ -35,9 +36,9 @@ def near(noise: float, size: int, n: int, seed: int = 0, scale: float = 3.0) -> 
     return otlp.Problem(otlp.softmax(logits), otlp.Independent(drafts))
 
 
-@given(st.lists(positions, min_size=1, max_size=4))
+@given(st.lists(positions, min_size=1, max_size=4), st.sampled_from([0, 8]))
 @examples(60)
-def test_choices_by_enumeration_of_the_levels(places: list[float]) -> None:
+def test_choices_by_enumeration_of_the_levels(places: list[float], few: int) -> None:
     wanted = np.zeros(len(places))
     floors = np.floor(places)
     for ups in product((0, 1), repeat=len(places)):
@@ -48,7 +49,9 @@ def test_choices_by_enumeration_of_the_levels(places: list[float]) -> None:
             weights = np.exp(levels - levels.max())
             weights[(levels < LEVELS) & (levels.max() >= LEVELS)] = 0.0
             wanted += mass * weights / weights.sum()
-    found = choices(np.array([places]))[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numerics, "FEW_DRAFTS", few)  # enumerates the levels, or integrates over time
+        found = choices(np.array([places]))[0]
     assert found == pytest.approx(wanted, abs=1e-14) and found.sum() == pytest.approx(
         1.0, abs=4e-15
     )
@@ -110,11 +113,11 @@ def test_a_subset_that_is_not_optimal_is_replaced(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", [529, 2665, 3301])
+@pytest.mark.parametrize("seed", [277, 680, 1191])
 def test_if_the_iteration_stalls_orderings_start_again(seed: int) -> None:
     rng = np.random.default_rng(seed)
     target, drafts = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), 2)
-    assert random_weights(target, drafts, 1e-6, 100).gap > 1e-6
+    assert random_weights(target, drafts, 1e-6, 300).gap > 1e-6
     problem = otlp.Problem(target, otlp.Independent(drafts))
     solution = otlp.solve(problem)
     assert solution.guarantee is Guarantee.OPTIMAL and "orderings" in solution.details
