@@ -341,6 +341,14 @@ class Renamed(SizedScheme):
             return None
         return rename(found, self.tokens, self.vocab_size)
 
+    @property
+    def independent_drafts(self) -> FloatArray | None:
+        """Distributions of the drafts over the names, shape (n, V), or None; see `DraftScheme`."""
+        drafts = self.scheme.independent_drafts
+        if drafts is None:
+            return None
+        return np.stack([rename(draft, self.tokens, self.vocab_size) for draft in drafts])
+
 
 def rename(distribution: FloatArray, tokens: IntArray, vocab_size: int) -> FloatArray:
     """Return the distribution over the names of the tokens; see `DraftScheme.restrict`."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.certificate import Answer, certify
+from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics import random_weights as numerics
 from otlp.numerics.random_weights import LEVELS, _improved, choices, random_weights
@@ -126,6 +127,18 @@ def test_if_the_iteration_stalls_orderings_start_again(seed: int) -> None:
     assert problem.dual_value(subset) == alpha
 
 
+@pytest.mark.slow
+def test_few_random_problems_stall() -> None:
+    """The documentation states one in a thousand; five in two thousand are far above that."""
+    rng, stalled = np.random.default_rng(0), 0
+    for _ in range(2000):
+        size, n = int(rng.choice([2, 3, 4, 8, 20, 100])), int(rng.choice([2, 3, 4, 6, 12]))
+        flat = np.full(size, rng.choice([0.1, 0.3, 1.0, 5.0]))
+        target, drafts = rng.dirichlet(flat), rng.dirichlet(flat, n)
+        stalled += random_weights(target, drafts, 1e-6, 300).gap > 1e-6
+    assert stalled < 5
+
+
 @given(independent_problems(), st.integers(1, 3))
 @examples(25)
 def test_lossless_wherever_it_stops(problem: otlp.Problem, iterations: int) -> None:
@@ -168,6 +181,16 @@ def test_tokens_that_cannot_or_must_not_be_selected() -> None:
         solution = RandomWeights().solve(problem)
         check_solution(solution, 1e-13)
         assert solution.acceptance == pytest.approx(LinearProgram().solve(problem).acceptance)
+
+
+def test_certain_tokens_are_independent_drafts_too() -> None:
+    """Token 3 is never drafted, so the scheme is renamed."""
+    drafts = CertainAndDrawn([1], [0.5, 0.0, 0.5, 0.0], 2)
+    problem = otlp.Problem([0.2, 0.3, 0.3, 0.2], drafts)
+    solution = otlp.solve(problem)
+    assert solution.solver == "random-weights"
+    check_solution(solution, 1e-12)
+    assert solution.acceptance == pytest.approx(LinearProgram().solve(problem).acceptance)
 
 
 def test_other_drafts_and_positions_are_refused() -> None:
