@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
+from math import isfinite
 
 from otlp.checks import check_mask, own_float_errors
 from otlp.distribution import Mask
@@ -111,7 +110,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         marginal_error = l1_distance(marginals.output, problem.target) + marginals.slack
         method, estimated = marginals.method, marginals.interval is not None
         interval = marginals.interval or (acceptance, acceptance)
-        finite = bool(np.isfinite(acceptance + marginal_error))
+        finite = isfinite(acceptance + marginal_error)
         lossless = finite and marginal_error <= LOSSLESS_TOLERANCE
         clock.charge("marginals")
         if subset is None:

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability, supported_if
+from otlp.capability import Capability
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
@@ -90,8 +90,9 @@ class Martingale(Solver):
     def supports(self, problem: Problem) -> Capability:
         """Support i.i.d. drafts."""
         check_problem(problem)
-        reason = f"drafts must be i.i.d., got {problem.drafts}; use orderings"
-        return supported_if(isinstance(problem.drafts, IID), reason)
+        if isinstance(problem.drafts, IID):
+            return Capability(True)
+        return Capability(False, f"drafts must be i.i.d., got {problem.drafts}; use orderings")
 
     def work(self, problem: Problem) -> float:
         """Return the vocabulary size."""
