@@ -21,6 +21,7 @@ import numpy as np
 from otlp.distribution import FloatArray, Mask
 from otlp.numerics.anderson import accelerated
 from otlp.numerics.compiled import compiled
+from otlp.timing import checkpoint
 
 LEVELS = 65
 """Number of levels of each half; their weights span a factor of e^64."""
@@ -85,6 +86,11 @@ def random_weights(
         Gap at which the iteration stops.
     max_iterations : int
         Maximum number of iterations; each half has at least one.
+
+    Raises
+    ------
+    TimeoutError
+        If the limit of `otlp.timing.deadline` passes.
 
     Notes
     -----
@@ -240,6 +246,7 @@ class _Half:
         iterates, residuals, least = list[FloatArray](), list[FloatArray](), list[float]()
         best = _Found(positions, positions, np.inf, None, 0)
         for iteration in range(1, max_iterations + 1):
+            checkpoint()
             _move(self.target, self.by_token, np.exp(aims), positions)
             chances = self._chances(positions)
             law = selected(self.by_token, positions, chances)

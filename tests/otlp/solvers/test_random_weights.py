@@ -17,7 +17,7 @@ from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
 from otlp.solvers import LinearProgram, Martingale, Orderings, RandomWeights
 from otlp.solvers.weight_plan import WeightPlan
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, deadline
 from tests.examples import examples
 from tests.instances import check_solution, enumerated, independent_problems
 
@@ -181,6 +181,12 @@ def test_tokens_that_cannot_or_must_not_be_selected() -> None:
         solution = RandomWeights().solve(problem)
         check_solution(solution, 1e-13)
         assert solution.acceptance == pytest.approx(LinearProgram().solve(problem).acceptance)
+
+
+def test_a_deadline_ends_it_without_a_plan() -> None:
+    with deadline(1e-9):
+        solution = RandomWeights().solve(near(1.0, 50, 3))
+    assert solution.status is Status.TIME_LIMIT and solution.plan is None
 
 
 def test_certain_tokens_are_independent_drafts_too() -> None:
