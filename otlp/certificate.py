@@ -95,8 +95,9 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     -----
     O(V) for selection plans, O(nnz) for plans over token sets.  If the answer has no subset, a
     subset selection adds O(V) or a sort for schemes with a closed form of H*; for other schemes it
-    adds iterations of `otlp.numerics.minimum_norm` to accuracy `RULE_GAP`, and to `GAP_TOLERANCE`
-    only if the plan may be optimal.  A plan with an estimated acceptance is never called optimal.
+    adds iterations of `otlp.numerics.random_weights` or `otlp.numerics.minimum_norm` to accuracy
+    `RULE_GAP`, and to `GAP_TOLERANCE` only if the plan may be optimal.  A plan with an estimated
+    acceptance is never called optimal.
     """
     subset = None if answer.subset is None else check_mask(answer.subset, problem.vocab_size)
     acceptance = marginal_error = float("nan")

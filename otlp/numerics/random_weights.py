@@ -21,7 +21,7 @@ import numpy as np
 from otlp.distribution import FloatArray, Mask
 from otlp.numerics.anderson import accelerated
 from otlp.numerics.compiled import compiled
-from otlp.timing import checkpoint
+from otlp.timing import seconds_left
 
 LEVELS = 65
 """Number of levels of each half; their weights span a factor of e^64."""
@@ -87,23 +87,19 @@ def random_weights(
     max_iterations : int
         Maximum number of iterations; each half has at least one.
 
-    Raises
-    ------
-    TimeoutError
-        If the limit of `otlp.timing.deadline` passes.
-
     Notes
     -----
     In each half, y_i is the sum over the drafts of q_j(i) times a function of the position of token
     i, the chance of draft j there.  Given these functions, each token has a position at which y_i
     is p_i, or as near as possible; given all positions, the functions follow.  The iteration
-    alternates between both, with Anderson acceleration of the logarithms of the functions.  At a
-    fixed point, y >= p in the lower half and y <= p in the upper half.  Since y(H) = prod_j q_j(H),
-    y is then optimal, and H proves it: the gap is the sum of (p - y)^+ in the lower half and of
-    (y - p)^+ in the upper half.  Convergence is measured, not proved.
+    alternates between both, with Anderson acceleration of the logarithms of the functions.
+    Since y(H) = prod_j q_j(H), the gap is the sum of (p - y)^+ in the lower half and of (y - p)^+
+    in the upper half.  At a fixed point, only tokens at the top of the lower half and at the bottom
+    of the upper half contribute to the gap.  Convergence is measured, not proved.
 
     If a prefix of the ladder has a better bound than H, it replaces H, and the iteration starts
-    again.  O(nV) per iteration.
+    again.  A half also stops if the iteration stalls, or at the limit of `otlp.timing.deadline`.
+    O(nV) per iteration.
     """
     by_token = np.ascontiguousarray(drafts.T)
     subset = _improved(target, by_token, np.ones(target.size, dtype=bool))
@@ -117,7 +113,7 @@ def random_weights(
             positions[tokens], law[tokens] = found.positions + LEVELS * upper, found.law
             iterations += found.iterations
             wrong += found.wrong
-            if found.prefix is not None and iterations < max_iterations:
+            if found.prefix is not None and iterations < max_iterations and seconds_left() > 0.0:
                 subset[tokens] = found.prefix
                 subset = _improved(target, by_token, subset)
                 break
@@ -246,7 +242,6 @@ class _Half:
         iterates, residuals, least = list[FloatArray](), list[FloatArray](), list[float]()
         best = _Found(positions, positions, np.inf, None, 0)
         for iteration in range(1, max_iterations + 1):
-            checkpoint()
             _move(self.target, self.by_token, np.exp(aims), positions)
             chances = self._chances(positions)
             law = selected(self.by_token, positions, chances)
@@ -255,7 +250,8 @@ class _Half:
             if wrong < best.wrong:
                 best, safe = _Found(positions.copy(), law, wrong, None, iteration), images
             least.append(best.wrong)
-            if wrong <= gap or (iteration > WINDOW and least[-1] > STALLED * least[-1 - WINDOW]):
+            stalled = iteration > WINDOW and least[-1] > STALLED * least[-1 - WINDOW]
+            if wrong <= gap or stalled or seconds_left() <= 0.0:
                 break
             prefix = self._better_prefix(positions)
             if prefix is not None:
@@ -332,7 +328,7 @@ def _of_others(factors: FloatArray) -> FloatArray:
 def _improved(target: FloatArray, by_token: FloatArray, subset: Mask) -> Mask:
     """Move tokens into or out of H while that improves the bound.
 
-    To first order, a token of H improves the bound if p_i < sum_j q_j(i) prod_{k != j} q_k(H).
+    A token improves the bound, to first order, if p_i < sum_j q_j(i) prod_{k != j} q_k(H).
     From the set of all tokens, each step only removes tokens.
     """
     bound, inside = _bound(target, by_token, subset)

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
@@ -25,6 +26,7 @@ ROUNDING = 1e-14
 """Difference to one below which alpha* is one."""
 
 
+@own_float_errors
 def subset_selection(
     problem: Problem, gap: float = 1e-9, max_iterations: int = 300
 ) -> tuple[float, Mask]:
@@ -36,7 +38,7 @@ def subset_selection(
     gap : float
         Accuracy of alpha for schemes without a closed form.
     max_iterations : int
-        Maximum number of orderings, for schemes without a closed form.
+        Maximum number of iterations or orderings, for schemes without a closed form.
 
     Returns
     -------
@@ -62,7 +64,8 @@ def subset_selection(
     natural order of the tokens, not even for two drafts, for which Global Resolution (Appendix D)
     proposes a minimum cut in a graph of V^2 arcs.  For these schemes psi is minimised by Wolfe's
     algorithm (`otlp.numerics.minimum_norm`), which proves its result for any number of drafts in
-    O(V) memory per ordering.
+    O(V) memory per ordering.  For independent drafts `otlp.numerics.random_weights` comes first,
+    which proves its result in a few passes unless its iteration stalls.
     """
     target, drafts = problem.target, problem.drafts
     subset = drafts.best_subset(target)

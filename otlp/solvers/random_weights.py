@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
-from otlp.numerics.random_weights import random_weights
+from otlp.numerics.random_weights import ROUNDING, TokenWeights, random_weights
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import PROVABLE, Orderings
 from otlp.solvers.solver import Solver
 from otlp.solvers.weight_plan import WeightPlan
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, seconds_left
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class RandomWeights(Solver):
     gap : float
         Optimality gap at which to stop.
     max_iterations : int
-        Maximum number of iterations.
+        Maximum number of iterations; each half of the ladder has at least one.
 
     Raises
     ------
@@ -39,8 +40,10 @@ class RandomWeights(Solver):
     Each drafted token draws one of two neighbouring weights, and one draft is selected in
     proportion to the weights, first among the drafts outside H*; see
     `otlp.numerics.random_weights`.  O(nV) per iteration; O(V) memory for the plan.
-    Up to ten iterations usually suffice.  This convergence is measured, not proved.  If the
-    iteration stalls, the solver starts again with `Orderings`.
+    Ten iterations usually suffice.  This convergence is measured, not proved.  The iteration stalls
+    if many nested sets T have p(T) = prod_j q_j(T) or nearly so, for example if p is the
+    distribution of the first drafted token in some order.  Then the solver also tries `Orderings`
+    and returns the better plan.
 
     Examples
     --------
@@ -85,17 +88,28 @@ class RandomWeights(Solver):
         clock.charge("reduce")
         found = random_weights(small.target, drafts, self.gap, self.max_iterations)
         clock.charge("solve")
-        if found.gap > max(self.gap, PROVABLE) and found.iterations < self.max_iterations:
-            return Orderings(gap=self.gap).answer(problem, clock)
-        plan = WeightPlan(small, found.selection_distribution, found.positions)
-        lifted, subset = Support().lift(PrimalDual(plan, found.subset), inverse)
+        answer = self._answer(small, found)
+        stalled = found.iterations < self.max_iterations and seconds_left() > 0.0
+        if stalled and found.gap > max(self.gap, ROUNDING):
+            with suppress(TimeoutError):
+                again = Orderings(gap=self.gap).answer(small, clock)
+                answer = max(answer, again, key=_accepted)
+        lifted, subset = Support().lift(PrimalDual(answer.plan, answer.subset), inverse)
         clock.charge("recover")
-        solved = found.gap <= self.gap
+        return replace(answer, plan=lifted, subset=subset)
+
+    def _answer(self, problem: Problem, found: TokenWeights) -> Answer:
+        solved, late = found.gap <= self.gap, seconds_left() <= 0.0
         return Answer(
-            lifted,
+            WeightPlan(problem, found.selection_distribution, found.positions),
             Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
-            subset,
-            Status.SOLVED if solved else Status.ITERATION_LIMIT,
+            found.subset,
+            Status.SOLVED if solved else Status.TIME_LIMIT if late else Status.ITERATION_LIMIT,
             "" if solved else f"stopped at a gap of {found.gap:.3g}; the plan is lossless",
             {"iterations": found.iterations},
         )
+
+
+def _accepted(answer: Answer) -> float:
+    assert answer.plan is not None
+    return float(answer.plan.marginals().acceptance.sum())

@@ -34,7 +34,7 @@ class WeightPlan(SelectionPlan):
     UnsupportedProblemError
         If the drafts are not independent.
     InvalidInputError
-        If a position is outside the halves of the ladder.
+        If there is not one position per token, or a position is outside the halves of the ladder.
 
     Notes
     -----
@@ -55,6 +55,11 @@ class WeightPlan(SelectionPlan):
             raise UnsupportedProblemError(
                 f"the drafts of a WeightPlan must be independent, got {problem.drafts!r}"
             )
+        if np.shape(positions) != (problem.vocab_size,):
+            raise InvalidInputError(
+                f"positions must have shape ({problem.vocab_size},), got {np.shape(positions)}"
+            )
+        positions = np.asarray(positions, dtype=float)
         lower, upper = positions <= LEVELS - 1, positions >= LEVELS
         if not np.all((positions >= 0.0) & (lower | upper) & (positions <= 2 * LEVELS - 1)):
             raise InvalidInputError(

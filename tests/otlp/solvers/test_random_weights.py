@@ -183,10 +183,41 @@ def test_tokens_that_cannot_or_must_not_be_selected() -> None:
         assert solution.acceptance == pytest.approx(LinearProgram().solve(problem).acceptance)
 
 
-def test_a_deadline_ends_it_without_a_plan() -> None:
+def test_a_deadline_ends_it_with_a_lossless_plan() -> None:
     with deadline(1e-9):
-        solution = RandomWeights().solve(near(1.0, 50, 3))
-    assert solution.status is Status.TIME_LIMIT and solution.plan is None
+        solution = RandomWeights(gap=1e-12).solve(near(1.0, 50, 3))
+    assert solution.status is Status.TIME_LIMIT and "lossless" in solution.message
+    assert solution.guarantee >= Guarantee.LOSSLESS and solution.details["iterations"] == 2
+
+
+def first_in_order(drafts: np.ndarray) -> np.ndarray:
+    """Return the distribution of the drafted token that is first in the order 0, 1, 2, ..."""
+    law = np.diff(np.prod(np.cumsum(drafts, axis=1), axis=0), prepend=0.0)
+    return law / law.sum()
+
+
+def test_of_two_plans_that_are_not_optimal_the_better_one_is_returned() -> None:
+    """All prefixes of the order are tight, which both methods reach slowly."""
+    kept = []
+    for seed in range(6):
+        drafts = np.random.default_rng(seed).dirichlet(np.ones(30), 3)
+        problem = otlp.Problem(first_in_order(drafts), otlp.Independent(drafts))
+        solution = RandomWeights(gap=1e-9).solve(problem)
+        found = random_weights(problem.target, drafts, 1e-9, 300)
+        other = Orderings(gap=1e-9).solve(problem)
+        assert solution.acceptance >= max(1.0 - found.gap, other.acceptance) - 1e-9
+        assert solution.guarantee is not Guarantee.NONE and solution.marginal_error <= 1e-12
+        kept.append("orderings" in solution.details)
+    assert any(kept)
+
+
+def test_a_stall_above_a_small_gap_is_no_reason_to_stop() -> None:
+    rng = np.random.default_rng(31)
+    drafts = rng.dirichlet(np.ones(rng.integers(5, 40)), 3)
+    mixed = 10 ** rng.uniform(-5, -0.5)
+    target = (1.0 - mixed) * first_in_order(drafts) + mixed * drafts.mean(axis=0)
+    solution = RandomWeights(gap=1e-9).solve(otlp.Problem(target, otlp.Independent(drafts)))
+    assert solution.status is Status.SOLVED and solution.gap <= 1e-9
 
 
 def test_certain_tokens_are_independent_drafts_too() -> None:
@@ -207,6 +238,9 @@ def test_other_drafts_and_positions_are_refused() -> None:
     with pytest.raises(UnsupportedProblemError, match="must be independent"):
         WeightPlan(problem, q, np.zeros(5))
     problem = otlp.Problem(p, otlp.IID(q, 2))
+    for wrong in (np.zeros(4), np.zeros(6), np.zeros((5, 1))):
+        with pytest.raises(InvalidInputError, match="positions must have shape"):
+            WeightPlan(problem, q, wrong)
     for place in (-0.1, 2 * LEVELS - 0.9, np.nan, LEVELS - 0.5):
         with pytest.raises(InvalidInputError, match="positions must be in"):
             WeightPlan(problem, q, np.array([place, 0.0, 0.0, 0.0, 0.0]))
