@@ -53,6 +53,14 @@ def random_ranks() -> Call:
     return solve("random-ranks", problem, otlp.WithoutReplacement(problem.drafts.draft, 4))  # type: ignore[attr-defined]
 
 
+def random_weights() -> Call:
+    """Return a solve with random weights for three drafts of different temperatures."""
+    capture = otlp.synthetic.generate(1, SIZE)
+    target = capture.distributions(0)[0]
+    drafts = [capture.distributions(0, temperature=t)[1] for t in (0.6, 1.0, 1.5)]
+    return solve("random-weights", otlp.Problem(target, otlp.Independent(drafts)))
+
+
 def sample_many() -> Call:
     """Return the sampling of verified tokens of 10,000 drafted tuples."""
     problem = synthetic(4)
@@ -108,6 +116,7 @@ KERNELS: dict[str, Callable[[], Call]] = {
     "global-resolution": lambda: solve("global-resolution", synthetic(4)),
     "orderings": orderings,
     "random-ranks": random_ranks,
+    "random-weights": random_weights,
     "sample_many": sample_many,
     "tournament": tournament,
     "verify": verify,

@@ -12,7 +12,7 @@ from otlp.numerics.random_weights import LEVELS, chances, choices, on_levels, se
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 
-ENUMERATION_LIMIT = 1_000
+ENUMERATION_LIMIT = 6_000
 """Maximum number of members of all token sets for an enumeration of the acceptance."""
 
 
