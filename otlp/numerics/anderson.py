@@ -8,8 +8,8 @@ import numpy as np
 
 from otlp.distribution import FloatArray
 
-HISTORY = 2
-"""Number of earlier iterates that are combined with the last iterate."""
+HISTORY = 3
+"""Number of iterates to combine."""
 
 
 def accelerated(
@@ -22,7 +22,7 @@ def accelerated(
     Parameters
     ----------
     iterates : sequence of ndarray, each of shape (m,)
-        The iterates, the newest last; only the last `HISTORY` + 1 are used.
+        The iterates, the newest last.
     residuals : sequence of ndarray, each of shape (m,)
         The residual of each iterate: its image minus the iterate.
     metric : ndarray, shape (m,), or float
@@ -35,8 +35,8 @@ def accelerated(
     last = iterates[-1] + residuals[-1]
     if len(iterates) == 1:
         return last
-    changes = np.diff(residuals[-1 - HISTORY :], axis=0)
+    changes = np.diff(residuals, axis=0)
     weighted = changes * metric
     parts = np.linalg.lstsq(weighted @ changes.T, weighted @ residuals[-1], rcond=None)[0]
-    found: FloatArray = last - parts @ (np.diff(iterates[-1 - HISTORY :], axis=0) + changes)
+    found: FloatArray = last - parts @ (np.diff(iterates, axis=0) + changes)
     return found

@@ -11,6 +11,7 @@ only through the probabilities that they arrive later.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otlp.distribution import FloatArray, Mask
-from otlp.numerics.anderson import accelerated
+from otlp.numerics.anderson import HISTORY, accelerated
 from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
@@ -29,7 +30,7 @@ LEVELS = 65
 NODE_STEP = 0.25
 """Step of the trapezoidal rule in the logarithm of time; its relative error is about 1e-15."""
 
-EARLIEST, LATEST = -102.0, 4.0
+EARLIEST, LATEST = 1.0 - LEVELS - 38.0, 4.0
 """Logarithms of times before which no draft of any level arrives, and after which none is left."""
 
 WINDOW, STALLED = 20, 0.1
@@ -101,24 +102,24 @@ def random_weights(
     again.  A half also stops if the iteration stalls, or at the limit of `otlp.timing.deadline`.
     O(nV) per iteration.
     """
-    by_token = np.ascontiguousarray(drafts.T)
+    by_token = np.array(drafts.T, order="C")
     subset = _improved(target, by_token, np.ones(target.size, dtype=bool))
     positions, law, iterations = np.empty(target.size), np.empty(target.size), 0
     while True:
-        wrong, inside = 0.0, subset.astype(float) @ by_token
+        error, inside = 0.0, subset.astype(float) @ by_token
         for upper in (False, True):
             tokens = np.flatnonzero(subset ^ upper)
             half = _Half(target[tokens], by_token[tokens], inside * upper, upper)
             found = half.solve(0.5 * gap, max(1, max_iterations - iterations))
             positions[tokens], law[tokens] = found.positions + LEVELS * upper, found.law
             iterations += found.iterations
-            wrong += found.wrong
+            error += found.error
             if found.prefix is not None and iterations < max_iterations and seconds_left() > 0.0:
                 subset[tokens] = found.prefix
                 subset = _improved(target, by_token, subset)
                 break
         else:
-            return TokenWeights(positions, law, subset, wrong, iterations)
+            return TokenWeights(positions, law, subset, error, iterations)
 
 
 def chances(masses: FloatArray) -> FloatArray:
@@ -174,7 +175,7 @@ def weights(levels: FloatArray) -> FloatArray:
 
 
 @compiled
-def on_levels(by_token: FloatArray, positions: FloatArray, count: int = 2 * LEVELS) -> FloatArray:
+def on_levels(by_token: FloatArray, positions: FloatArray, count: int) -> FloatArray:
     """Return the probability of each level for each draft, shape (count, n).
 
     Parameters
@@ -218,7 +219,7 @@ class _Found(NamedTuple):
 
     positions: FloatArray
     law: FloatArray
-    wrong: float
+    error: float
     prefix: Mask | None
     iterations: int
 
@@ -238,41 +239,44 @@ class _Half:
         If acceleration makes the iterate worse, the iteration returns to the best iterate.
         """
         positions = np.full(self.target.size, LEVELS // 2, dtype=float)
-        aims = safe = _logarithm(self._chances(positions))
-        iterates, residuals, least = list[FloatArray](), list[FloatArray](), list[float]()
+        logs = best_image = _logarithm(self._chances(positions))
+        iterates, residuals = (deque[FloatArray](maxlen=HISTORY) for _ in range(2))
+        errors = list[float]()
         best = _Found(positions, positions, np.inf, None, 0)
         for iteration in range(1, max_iterations + 1):
-            _move(self.target, self.by_token, np.exp(aims), positions)
+            _move(self.target, self.by_token, np.exp(logs), positions)
             chances = self._chances(positions)
             law = selected(self.by_token, positions, chances)
-            wrong = self._wrong(law)
-            images = _logarithm(chances)
-            if wrong < best.wrong:
-                best, safe = _Found(positions.copy(), law, wrong, None, iteration), images
-            least.append(best.wrong)
-            stalled = iteration > WINDOW and least[-1] > STALLED * least[-1 - WINDOW]
-            if wrong <= gap or stalled or seconds_left() <= 0.0:
+            error = self._error(law)
+            image = _logarithm(chances)
+            if error < best.error:
+                best, best_image = _Found(positions.copy(), law, error, None, iteration), image
+            errors.append(best.error)
+            stalled = iteration > WINDOW and errors[-1] > STALLED * errors[-1 - WINDOW]
+            if error <= gap or stalled or seconds_left() <= 0.0:
                 break
             prefix = self._better_prefix(positions)
             if prefix is not None:
-                return _Found(positions, law, wrong, prefix, iteration)
-            if wrong > best.wrong and len(iterates) > 1:
-                iterates, residuals, aims = [], [], safe
+                return _Found(positions, law, error, prefix, iteration)
+            if error > best.error and len(iterates) > 1:
+                iterates.clear()
+                residuals.clear()
+                logs = best_image
                 continue
-            iterates.append(aims.ravel())
-            residuals.append((images - aims).ravel())
-            aims = accelerated(iterates, residuals).reshape(images.shape)
-            aims = np.maximum.accumulate(np.minimum(aims, 0.0), axis=0)
+            iterates.append(logs.ravel())
+            residuals.append((image - logs).ravel())
+            logs = accelerated(iterates, residuals).reshape(image.shape)
+            logs = np.maximum.accumulate(np.minimum(logs, 0.0), axis=0)
         return best._replace(iterations=iteration)
 
     def _chances(self, positions: FloatArray) -> FloatArray:
         masses = on_levels(self.by_token, positions, LEVELS)
         return _chances_in_half(masses, self.below)
 
-    def _wrong(self, law: FloatArray) -> float:
+    def _error(self, law: FloatArray) -> float:
         """Return the sum of (y - p)^+ in the upper half, or of (p - y)^+ in the lower half."""
-        wrong = law - self.target if self.upper else self.target - law
-        return float(np.maximum(wrong, 0.0).sum())
+        error = law - self.target if self.upper else self.target - law
+        return float(np.maximum(error, 0.0).sum())
 
     def _better_prefix(self, positions: FloatArray) -> Mask | None:
         """Return the tokens up to some level, if this prefix of the half improves the bound."""

@@ -8,19 +8,16 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from otlp.certificate import GAP_TOLERANCE, Answer
-from otlp.checks import check_number, check_time_limit, own_float_errors, whole_number
+from otlp.certificate import Answer
+from otlp.checks import check_time_limit, own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
-from otlp.problem import Problem, check_problem
+from otlp.problem import Problem
 from otlp.reductions import PrimalDual, Support
-from otlp.solution import Guarantee, Status
-from otlp.solvers.solver import Solver
+from otlp.solution import Status
+from otlp.solvers.gap_solver import GapSolver, claim
 from otlp.timing import Stopwatch, deadline
-
-PROVABLE = GAP_TOLERANCE - 1e-12
-"""Gap for a proof of optimality; the margin covers the verifier's different order of summation."""
 
 ENUMERATION_LIMIT = 1e5
 """Maximum of members of all token sets times orderings for an enumeration of the acceptance."""
@@ -110,7 +107,7 @@ class OrderingsPlan(SelectionPlan):
 
 
 @dataclass(frozen=True)
-class Orderings(Solver):
+class Orderings(GapSolver):
     """Compute the best mixture of priority orderings with Wolfe's minimum-norm-point algorithm.
 
     The plan is lossless after every iteration, and each iteration includes a bound on the gap.
@@ -146,24 +143,12 @@ class Orderings(Solver):
     """
 
     name: ClassVar[str] = "orderings"
-    releases_gil: ClassVar[bool] = True
-    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless after every iteration, because y is computed from the orderings themselves."""
-
-    gap: float = PROVABLE
-    max_iterations: int = 1000
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
         """Check the options."""
-        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number >= 0")
-        whole_number(self.max_iterations, "max_iterations", 1)
+        super().__post_init__()
         check_time_limit(self.time_limit)
-
-    def work(self, problem: Problem) -> float:
-        """Return the number of tokens that can be drafted times the number of drafts."""
-        check_problem(problem)
-        return float(problem.drafts.support.sum()) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Compute the mixture on the tokens that can be drafted."""
@@ -193,7 +178,7 @@ class Orderings(Solver):
             )
         return Answer(
             lifted,
-            Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
+            claim(found.gap),
             subset,
             STATUS[found.stopped],
             message,

@@ -11,6 +11,7 @@ a fixed-point iteration with Anderson acceleration corrects this.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,18 +19,17 @@ import numpy as np
 
 from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
-from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
-from otlp.numerics.anderson import accelerated
+from otlp.numerics.anderson import HISTORY, accelerated
 from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
-from otlp.solution import Guarantee, Status
-from otlp.solvers.orderings import PROVABLE, Orderings
+from otlp.solution import Status
+from otlp.solvers.gap_solver import PROVABLE, GapSolver, claim
+from otlp.solvers.orderings import Orderings
 from otlp.solvers.rank_items import RARE, RankItems, attempts
 from otlp.solvers.rank_plan import RankPlan
-from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
 WINDOW, STALLED = 8, 0.05
@@ -50,7 +50,7 @@ MOST_DRAFTS = 64
 
 
 @dataclass(frozen=True)
-class RandomRanks(Solver):
+class RandomRanks(GapSolver):
     """Swap places in the ordering by p/q until the selection is optimal.
 
     Parameters
@@ -88,17 +88,7 @@ class RandomRanks(Solver):
     """
 
     name: ClassVar[str] = "random-ranks"
-    releases_gil: ClassVar[bool] = True
-    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless after every correction, because y is computed from the ranks themselves."""
-
-    gap: float = PROVABLE
     max_iterations: int = 100
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number >= 0")
-        whole_number(self.max_iterations, "max_iterations", 1)
 
     def supports(self, problem: Problem) -> Capability:
         """Support 2 to 64 drafts without replacement."""
@@ -108,11 +98,6 @@ class RandomRanks(Solver):
             f"the drafts must be 2 to {MOST_DRAFTS} drafts without replacement, got "
             f"{problem.drafts}; use orderings",
         )
-
-    def work(self, problem: Problem) -> float:
-        """Return the number of tokens that can be drafted times the number of drafts."""
-        check_problem(problem)
-        return float(problem.drafts.support.sum()) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Swap places and correct the swaps."""
@@ -137,7 +122,7 @@ class RandomRanks(Solver):
         ended = "stalled" if corrections < self.max_iterations else "stopped"
         return Answer(
             lifted,
-            Guarantee.OPTIMAL if gap <= PROVABLE else Guarantee.LOSSLESS,
+            claim(gap),
             dual,
             Status.SOLVED if solved else Status.ITERATION_LIMIT,
             "" if solved else f"the swaps {ended} at a gap of {gap:.3g}; the plan is lossless",
@@ -156,7 +141,8 @@ class RandomRanks(Solver):
                 break
             time = factor * _truncation_time(items.draft, single, problem.n)
             arrivals = np.minimum(time * items.draft, MOST_ARRIVALS)
-            iterates, residuals, sizes = [wanted], list[FloatArray](), list[float]()
+            iterates = deque([wanted], HISTORY)
+            residuals, sizes = deque[FloatArray](maxlen=HISTORY), list[float]()
             while corrections < most:
                 ranks, shares = _swap(arrivals, single, marginals, iterates[-1])
                 found, laws = items.selected(ranks, shares)

@@ -8,19 +8,18 @@ from typing import ClassVar
 
 from otlp.capability import Capability, supported_if
 from otlp.certificate import Answer
-from otlp.checks import check_number, whole_number
 from otlp.numerics.random_weights import ROUNDING, TokenWeights, random_weights
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
-from otlp.solution import Guarantee, Status
-from otlp.solvers.orderings import PROVABLE, Orderings
-from otlp.solvers.solver import Solver
+from otlp.solution import Status
+from otlp.solvers.gap_solver import GapSolver, claim
+from otlp.solvers.orderings import Orderings
 from otlp.solvers.weight_plan import WeightPlan
 from otlp.timing import Stopwatch, seconds_left
 
 
 @dataclass(frozen=True)
-class RandomWeights(Solver):
+class RandomWeights(GapSolver):
     """Adjust the weights of the tokens until the selection is optimal.
 
     Parameters
@@ -55,17 +54,7 @@ class RandomWeights(Solver):
     """
 
     name: ClassVar[str] = "random-weights"
-    releases_gil: ClassVar[bool] = True
-    promise: ClassVar[Guarantee] = Guarantee.LOSSLESS
-    """Lossless after every iteration, because y is computed from the weights themselves."""
-
-    gap: float = PROVABLE
     max_iterations: int = 300
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number >= 0")
-        whole_number(self.max_iterations, "max_iterations", 1)
 
     def supports(self, problem: Problem) -> Capability:
         """Support independent drafts, which may have the same distribution."""
@@ -74,11 +63,6 @@ class RandomWeights(Solver):
             problem.drafts.independent_drafts is not None,
             f"the drafts must be independent, got {problem.drafts}; use orderings",
         )
-
-    def work(self, problem: Problem) -> float:
-        """Return the number of tokens that can be drafted times the number of drafts."""
-        check_problem(problem)
-        return float(problem.drafts.support.sum()) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Adjust the weights of the tokens that can be drafted."""
@@ -102,7 +86,7 @@ class RandomWeights(Solver):
         solved, late = found.gap <= self.gap, seconds_left() <= 0.0
         return Answer(
             WeightPlan(problem, found.selection_distribution, found.positions),
-            Guarantee.OPTIMAL if found.gap <= PROVABLE else Guarantee.LOSSLESS,
+            claim(found.gap),
             found.subset,
             Status.SOLVED if solved else Status.TIME_LIMIT if late else Status.ITERATION_LIMIT,
             "" if solved else f"stopped at a gap of {found.gap:.3g}; the plan is lossless",

@@ -13,7 +13,7 @@ from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 
 ENUMERATION_LIMIT = 6_000
-"""Maximum number of members of all token sets for an enumeration of the acceptance."""
+"""Maximum number of tokens in all tuples for an enumeration of the acceptance."""
 
 
 class WeightPlan(SelectionPlan):
@@ -42,7 +42,7 @@ class WeightPlan(SelectionPlan):
     combinations of levels, or for each node of the integral over arrival times if n > 8.
 
     If the gap is not zero, the replacement of a rejected token may be another drafted token.
-    `marginals` includes this if all token sets can be listed; otherwise its acceptance is that of
+    `marginals` includes this if there are few tuples; otherwise its acceptance is that of
     the selected token, a lower bound that is too low by at most the gap.
     """
 
@@ -50,8 +50,7 @@ class WeightPlan(SelectionPlan):
         self, problem: Problem, selection_distribution: FloatArray, positions: FloatArray
     ) -> None:
         super().__init__(problem, selection_distribution)
-        drafts = problem.drafts.independent_drafts
-        if drafts is None:
+        if problem.drafts.independent_drafts is None:
             raise UnsupportedProblemError(
                 f"the drafts of a WeightPlan must be independent, got {problem.drafts!r}"
             )
@@ -66,7 +65,7 @@ class WeightPlan(SelectionPlan):
                 f"positions must be in [0, {LEVELS - 1}] or in [{LEVELS}, {2 * LEVELS - 1}], got "
                 f"{positions.min()} to {positions.max()}"
             )
-        self.drafts, self.positions = drafts, positions
+        self.positions = positions
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Sample as `select_many` does, in steps that an audit can enumerate exactly."""
@@ -94,8 +93,11 @@ class WeightPlan(SelectionPlan):
 
     def realised_selection_distribution(self) -> FloatArray:
         """Compute the distribution of the selected token from the positions; O(nV)."""
-        by_token = np.ascontiguousarray(self.drafts.T)
-        return selected(by_token, self.positions, chances(on_levels(by_token, self.positions)))
+        drafts = self.problem.drafts.independent_drafts
+        assert drafts is not None
+        by_token = np.array(drafts.T, order="C")
+        masses = on_levels(by_token, self.positions, 2 * LEVELS)
+        return selected(by_token, self.positions, chances(masses))
 
     @own_float_errors
     def marginals(self) -> Marginals:
