@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -184,3 +185,15 @@ class Orderings(GapSolver):
             message,
             {"orderings": found.weights.size, "iterations": found.iterations},
         )
+
+
+def better_of_orderings(answer: Answer, problem: Problem, gap: float, clock: Stopwatch) -> Answer:
+    """Return the better of a lossless answer and the answer of `Orderings`."""
+    with suppress(TimeoutError):
+        return max(answer, Orderings(gap=gap).answer(problem, clock), key=_accepted)
+    return answer
+
+
+def _accepted(answer: Answer) -> float:
+    assert answer.plan is not None
+    return float(answer.plan.marginals().acceptance.sum())

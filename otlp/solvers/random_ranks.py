@@ -27,7 +27,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Status
 from otlp.solvers.gap_solver import PROVABLE, GapSolver, claim
-from otlp.solvers.orderings import Orderings
+from otlp.solvers.orderings import better_of_orderings
 from otlp.solvers.rank_items import RARE, RankItems, attempts
 from otlp.solvers.rank_plan import RankPlan
 from otlp.timing import Stopwatch
@@ -75,7 +75,7 @@ class RandomRanks(GapSolver):
     One or two corrections suffice, unless alpha* is nearly 1: then y = p, and each correction
     reduces the gap by a constant factor.  This convergence is measured, not proved.  If the
     iteration stalls, as can happen if nearly all tokens are drafted, the solver restarts with
-    another truncation time, and finally with `Orderings`.
+    another truncation time; finally it also tries `Orderings` and returns the better plan.
 
     Examples
     --------
@@ -114,13 +114,11 @@ class RandomRanks(GapSolver):
                 break
         gap, plan, subset = min(found, key=lambda each: each[0])
         clock.charge("solve")
-        if gap > max(self.gap, PROVABLE) and corrections < self.max_iterations:
-            return Orderings(gap=self.gap).answer(problem, clock)
         lifted, dual = Support().lift(PrimalDual(plan, subset), inverse)
         clock.charge("recover")
         solved = gap <= self.gap
         ended = "stalled" if corrections < self.max_iterations else "stopped"
-        return Answer(
+        answer = Answer(
             lifted,
             claim(gap),
             dual,
@@ -128,6 +126,9 @@ class RandomRanks(GapSolver):
             "" if solved else f"the swaps {ended} at a gap of {gap:.3g}; the plan is lossless",
             {"corrections": corrections, "ranks": plan.ranks.size},
         )
+        if gap > max(self.gap, PROVABLE) and corrections < self.max_iterations:
+            return better_of_orderings(answer, problem, self.gap, clock)
+        return answer
 
     def _swaps(self, problem: Problem, items: RankItems, most: int) -> tuple[float, RankPlan, int]:
         """Swap places of items; return gap, plan, and number of corrections, at most `most`."""

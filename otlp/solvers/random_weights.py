@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Status
 from otlp.solvers.gap_solver import GapSolver, claim
-from otlp.solvers.orderings import Orderings
+from otlp.solvers.orderings import better_of_orderings
 from otlp.solvers.weight_plan import WeightPlan
 from otlp.timing import Stopwatch, seconds_left
 
@@ -75,9 +74,7 @@ class RandomWeights(GapSolver):
         answer = self._answer(small, found)
         stalled = found.iterations < self.max_iterations and seconds_left() > 0.0
         if stalled and found.gap > max(self.gap, ROUNDING):
-            with suppress(TimeoutError):
-                again = Orderings(gap=self.gap).answer(small, clock)
-                answer = max(answer, again, key=_accepted)
+            answer = better_of_orderings(answer, small, self.gap, clock)
         lifted, subset = Support().lift(PrimalDual(answer.plan, answer.subset), inverse)
         clock.charge("recover")
         return replace(answer, plan=lifted, subset=subset)
@@ -92,8 +89,3 @@ class RandomWeights(GapSolver):
             "" if solved else f"stopped at a gap of {found.gap:.3g}; the plan is lossless",
             {"iterations": found.iterations},
         )
-
-
-def _accepted(answer: Answer) -> float:
-    assert answer.plan is not None
-    return float(answer.plan.marginals().acceptance.sum())
