@@ -185,6 +185,7 @@ def _degenerate() -> dict[str, otlp.Problem]:
                 ("one token has nearly all mass", [1.0 - 1e-12, 4e-13, 3e-13, 3e-13], 3),
                 ("subnormal masses", [subnormal, 1e-310, 0.25, 0.75], 3),
                 ("a subnormal second token", [1.0, subnormal, 1e-320, 0.0], 2),
+                ("always the same two tokens, one subnormal", [1.0, subnormal, 0.0, 0.0], 2),
             )
         },
     }  # fmt: skip

@@ -16,7 +16,7 @@ from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 from otlp.reductions import PrimalDual, Support
-from otlp.solution import Status
+from otlp.solution import Guarantee, Status
 from otlp.solvers.gap_solver import GapSolver, claim
 from otlp.timing import Stopwatch, deadline
 
@@ -188,12 +188,16 @@ class Orderings(GapSolver):
 
 
 def better_of_orderings(answer: Answer, problem: Problem, gap: float, clock: Stopwatch) -> Answer:
-    """Return the better of a lossless answer and the answer of `Orderings`."""
+    """Return the better of a lossless answer and the answer of `Orderings`.
+
+    An optimal answer is better than one that is not proved, although drafted replacements may give
+    both the same acceptance.
+    """
     with suppress(TimeoutError):
-        return max(answer, Orderings(gap=gap).answer(problem, clock), key=_accepted)
+        return max(answer, Orderings(gap=gap).answer(problem, clock), key=_quality)
     return answer
 
 
-def _accepted(answer: Answer) -> float:
-    assert answer.plan is not None
-    return float(answer.plan.marginals().acceptance.sum())
+def _quality(answer: Answer) -> tuple[Guarantee, float]:
+    assert answer.plan is not None and answer.claim is not None
+    return answer.claim, float(answer.plan.marginals().acceptance.sum())
