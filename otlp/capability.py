@@ -33,7 +33,7 @@ class Capability:
 
     def __bool__(self) -> bool:
         """Return whether the problem is supported."""
-        return self.supported
+        return bool(self.supported)
 
     def require(self, who: str) -> None:
         """Raise an error with the name `who` and the reason if the problem is not supported.

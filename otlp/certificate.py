@@ -153,7 +153,12 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
 
 
 def _marginals(problem: Problem, solver: str, plan: Plan) -> Marginals:
-    """Return the marginals of the plan after a check of their shapes."""
+    """Return the marginals of the plan after a check of its problem and of their shapes."""
+    if plan.problem is not problem and plan.problem != problem:
+        raise InvalidInputError(
+            f"{solver}: the plan must be for {problem!r} with its target and drafts, got a plan "
+            f"for another problem, {plan.problem!r}"
+        )
     marginals = plan.marginals()
     if not marginals.output.shape == marginals.acceptance.shape == problem.target.shape:
         raise InvalidInputError(

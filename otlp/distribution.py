@@ -73,6 +73,7 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
+@own_float_errors
 def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatArray:
     """Validate a probability vector and normalise it in float64.
 
@@ -132,6 +133,7 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
     return frozen(numbers / total)
 
 
+@own_float_errors
 def renormalise_without(distribution: FloatArray, tokens: IntArray) -> FloatArray | None:
     """Set the probability of some tokens to zero and renormalise.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import check_mask, check_rows, check_tokens, kind_of
+from otlp.checks import check_mask, check_n, check_rows, check_tokens, kind_of, whole_number
 from otlp.distribution import ByValue, FloatArray, IntArray, as_distribution
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
@@ -62,14 +62,15 @@ class Problem(ByValue):
             raise InvalidInputError(
                 f"drafts must be a draft scheme, such as otlp.IID(q, n=2); got {kind_of(drafts)}"
             )
-        probabilities, size = as_distribution(target, "target"), drafts.vocab_size
+        probabilities = as_distribution(target, "target")
+        size = int(whole_number(drafts.vocab_size, "vocab_size"))
         if probabilities.size != size:
             raise InvalidInputError(
                 "target and drafts must have the same vocabulary, "
                 f"got {probabilities.size} and {size} tokens"
             )
         # The dataclass is frozen, so set the attributes through `vars`.
-        vars(self).update(target=probabilities, drafts=drafts, n=drafts.n, vocab_size=size)
+        vars(self).update(target=probabilities, drafts=drafts, n=check_n(drafts.n), vocab_size=size)
 
     def __repr__(self) -> str:
         """Return the draft scheme, whose vocabulary is that of the target."""

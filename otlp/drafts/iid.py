@@ -58,6 +58,8 @@ class IID(OneDraft):
         """The draft distribution n times, shape (n, V)."""
         return np.broadcast_to(self.draft, (self.n, self.vocab_size))
 
+    _independent = independent_drafts  # checked by the constructor
+
     @cached_property
     def mean_draft(self) -> FloatArray:
         """The draft distribution, shape (V,)."""

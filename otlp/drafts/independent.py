@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import checks, distribution
-from otlp.checks import MEMORY_LIMIT, check_memory
+from otlp.checks import MEMORY_LIMIT, check_memory, own_float_errors
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, invert_cdf
 from otlp.drafts.scheme import SizedScheme, rename
 from otlp.drafts.token_sets import DraftTuples, as_float
@@ -68,7 +68,10 @@ class Independent(SizedScheme):
         """The draft distributions, shape (n, V)."""
         return self.drafts
 
+    _independent = independent_drafts  # checked by the constructor
+
     @cached_property
+    @own_float_errors
     def mean_draft(self) -> FloatArray:
         """Mean of the draft distributions, shape (V,)."""
         return frozen(self.drafts.mean(axis=0))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import checks, distribution
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, stored
 from otlp.drafts.scheme import SizedScheme, rename
 from otlp.errors import TooFewTokensError
@@ -52,6 +53,7 @@ class OneDraft(SizedScheme):
         return self.draft > 0.0
 
     @cached_property
+    @own_float_errors
     def mean_draft(self) -> FloatArray:
         """Mean over the places of the distribution of the token there, shape (V,)."""
         return frozen(self.inclusion / self.n)

@@ -93,6 +93,7 @@ class DraftScheme(ByValue, ABC):
         return None
 
     @cached_property
+    @own_float_errors
     def mean_draft(self) -> FloatArray:
         """Mean over the n places of the distribution of the token at that place, shape (V,)."""
         weights = np.repeat(self._tuples.mass / self.n, self.n)
@@ -289,6 +290,21 @@ class DraftScheme(ByValue, ABC):
         return Renamed(self, tokens, vocab_size)
 
     @cached_property
+    def _independent(self) -> FloatArray | None:
+        """`independent_drafts`, after checks for user-defined schemes."""
+        given = self.independent_drafts
+        if given is None:
+            return None
+        drafts = [as_distribution(q, f"independent draft {j}") for j, q in enumerate(given)]
+        sizes = [draft.size for draft in drafts]
+        if sizes != [self.vocab_size] * self.n:
+            raise InvalidInputError(
+                f"independent_drafts of {self!r} must have shape ({self.n}, {self.vocab_size}), "
+                f"got rows of {sizes} tokens"
+            )
+        return frozen(np.stack(drafts))
+
+    @cached_property
     def _tuples(self) -> DraftTuples:
         return self.enumerate_tuples()
 
@@ -333,18 +349,15 @@ class Renamed(SizedScheme):
         self.scheme, self.tokens = scheme, tokens
         self.n, self.vocab_size = scheme.n, vocab_size
 
-    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """Return the distribution of the next draft; see `DraftScheme.next_distribution`."""
         names = checks.check_drawn(drawn, self.n, self.tokens.size)
-        found = self.scheme.next_distribution(self.tokens[names])
-        if found is None:
-            return None
-        return rename(found, self.tokens, self.vocab_size)
+        return rename(self.scheme._next(self.tokens[names]), self.tokens, self.vocab_size)
 
     @property
     def independent_drafts(self) -> FloatArray | None:
         """Distributions of the drafts over the names, shape (n, V), or None; see `DraftScheme`."""
-        drafts = self.scheme.independent_drafts
+        drafts = self.scheme._independent
         if drafts is None:
             return None
         return np.stack([rename(draft, self.tokens, self.vocab_size) for draft in drafts])

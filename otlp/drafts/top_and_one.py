@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from otlp import checks
+from otlp import checks, distribution
 from otlp.distribution import FloatArray, IntArray, Mask, frozen, renormalise_without
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.scheme import rename
@@ -72,6 +72,22 @@ class TopAndOne(OneDraft):
     def tuple_count(self) -> float:
         """Return the number of possible tokens x."""
         return float(np.count_nonzero(self.rest))
+
+    def top_k(self, k: int) -> Self:
+        """Return the scheme for q cut to its k most likely tokens, with the same top tokens.
+
+        Raises
+        ------
+        TooFewTokensError
+            If k is less than n.
+        """
+        if k < self.n:
+            return super().top_k(k)
+        # Renamed top tokens need not be first among tokens of the same probability.
+        kept = distribution.top_k(self.rest, k - self.top.size) > 0.0
+        kept[self.top] = True
+        draft = np.where(kept, self.draft, 0.0)
+        return self._with(draft=frozen(draft / draft.sum()))
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
         # Keep the same top tokens in case of ties, independently of the names.

@@ -50,4 +50,6 @@ class TablePlan(Plan):
     @own_float_errors
     def marginals(self) -> Marginals:
         """Return acceptance and output distribution, summed over all tuples; O(m V)."""
-        return enumerated_marginals(self.tuples, self.conditionals)
+        tokens = self.tuples.tokens
+        mass = self.problem.drafts.probability(tokens)
+        return enumerated_marginals(DraftTuples(tokens, mass), self.conditionals)

@@ -69,7 +69,7 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, int]):
 
     def reduce(self, source: Problem) -> tuple[FlowNetwork, int]:
         """Build the arcs and capacities."""
-        pair, size = source.drafts.independent_drafts, source.vocab_size
+        pair, size = source.drafts._independent, source.vocab_size
         if pair is None or source.n != 2:
             raise UnsupportedProblemError(
                 f"drafts must be two independent drafts, got {source.drafts}: psi is not "

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from otlp.checks import own_float_errors
+from otlp.checks import check_number, own_float_errors, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
@@ -50,7 +50,12 @@ def subset_selection(
     Warns
     -----
     UserWarning
-        If `max_iterations` ended the search before alpha was proved within 1e-6, or `gap`.
+        If alpha is not proved within 1e-6 or `gap`; the message says why the search ended.
+
+    Raises
+    ------
+    InvalidInputError
+        If `gap` or `max_iterations` is out of range.
 
     Notes
     -----
@@ -67,10 +72,12 @@ def subset_selection(
     O(V) memory per ordering.  For independent drafts `otlp.numerics.random_weights` comes first,
     which proves its result in a few passes unless its iteration stalls.
     """
+    check_number("gap", gap, lambda gap: gap >= 0.0, "be a number >= 0")
+    whole_number(max_iterations, "max_iterations", 1)
     target, drafts = problem.target, problem.drafts
     subset = drafts.best_subset(target)
-    if subset is None and drafts.independent_drafts is not None:
-        weighted = random_weights(target, drafts.independent_drafts, gap, max_iterations)
+    if subset is None and drafts._independent is not None:
+        weighted = random_weights(target, drafts._independent, gap, max_iterations)
         subset = weighted.subset if weighted.gap <= gap else None
     if subset is None:
         found = minimum_norm(
@@ -78,9 +85,10 @@ def subset_selection(
         )
         subset = found.subset
         if found.gap > max(gap, CERTIFIED):
+            more = f"increase max_iterations = {max_iterations}"
+            advice = {"iterations": more}.get(found.stopped, f"the search ended by {found.stopped}")
             warnings.warn(
-                f"the subset is proved to be optimal only within {found.gap:.2g}: increase "
-                f"max_iterations = {max_iterations}",
+                f"the subset is proved to be optimal only within {found.gap:.2g}: {advice}",
                 stacklevel=2,
             )
     return problem.dual_value(subset), subset

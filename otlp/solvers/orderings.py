@@ -83,6 +83,7 @@ class OrderingsPlan(SelectionPlan):
         first = np.argmin(self.ranks[:, tokens], axis=1).astype(np.int64)
         return tokens, sum_by(first, self.weights, tokens.size)
 
+    @own_float_errors
     def realised_selection_distribution(self) -> FloatArray:
         """Compute the mixture of the priority marginals of the stored orderings; O(R) passes."""
         result = np.zeros(self.problem.vocab_size)
@@ -187,14 +188,16 @@ class Orderings(GapSolver):
         )
 
 
-def better_of_orderings(answer: Answer, problem: Problem, gap: float, clock: Stopwatch) -> Answer:
+def better_of_orderings(
+    answer: Answer, problem: Problem, gap: float, max_iterations: int, clock: Stopwatch
+) -> Answer:
     """Return the better of a lossless answer and the answer of `Orderings`.
 
     An optimal answer is better than one that is not proved, although drafted replacements may give
     both the same acceptance.
     """
     with suppress(TimeoutError):
-        return max(answer, Orderings(gap=gap).answer(problem, clock), key=_quality)
+        return max(answer, Orderings(gap, max_iterations).answer(problem, clock), key=_quality)
     return answer
 
 

@@ -58,7 +58,7 @@ class RandomRanks(GapSolver):
     gap : float
         Optimality gap at which to stop.
     max_iterations : int
-        Maximum number of corrections of the swaps.
+        Maximum number of corrections of the swaps, and orderings after a stall.
 
     Raises
     ------
@@ -88,7 +88,6 @@ class RandomRanks(GapSolver):
     """
 
     name: ClassVar[str] = "random-ranks"
-    max_iterations: int = 100
 
     def supports(self, problem: Problem) -> Capability:
         """Support 2 to 64 drafts without replacement."""
@@ -126,8 +125,9 @@ class RandomRanks(GapSolver):
             "" if solved else f"the swaps {ended} at a gap of {gap:.3g}; the plan is lossless",
             {"corrections": corrections, "ranks": plan.ranks.size},
         )
-        if gap > max(self.gap, PROVABLE) and corrections < self.max_iterations:
-            return better_of_orderings(answer, problem, self.gap, clock)
+        left = self.max_iterations - corrections
+        if gap > max(self.gap, PROVABLE) and left > 0:
+            return better_of_orderings(answer, problem, self.gap, left, clock)
         return answer
 
     def _swaps(self, problem: Problem, items: RankItems, most: int) -> tuple[float, RankPlan, int]:

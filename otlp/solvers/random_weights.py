@@ -26,7 +26,8 @@ class RandomWeights(GapSolver):
     gap : float
         Optimality gap at which to stop.
     max_iterations : int
-        Maximum number of iterations; each half of the ladder has at least one.
+        Maximum number of iterations, and orderings after a stall; each half of the ladder has at
+        least one iteration.
 
     Raises
     ------
@@ -53,28 +54,27 @@ class RandomWeights(GapSolver):
     """
 
     name: ClassVar[str] = "random-weights"
-    max_iterations: int = 300
 
     def supports(self, problem: Problem) -> Capability:
         """Support independent drafts, which may have the same distribution."""
         check_problem(problem)
         return supported_if(
-            problem.drafts.independent_drafts is not None,
+            problem.drafts._independent is not None,
             f"the drafts must be independent, got {problem.drafts}; use orderings",
         )
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Adjust the weights of the tokens that can be drafted."""
         small, inverse = Support().reduce(problem)
-        drafts = small.drafts.independent_drafts
+        drafts = small.drafts._independent
         assert drafts is not None
         clock.charge("reduce")
         found = random_weights(small.target, drafts, self.gap, self.max_iterations)
         clock.charge("solve")
         answer = self._answer(small, found)
-        stalled = found.iterations < self.max_iterations and seconds_left() > 0.0
-        if stalled and found.gap > max(self.gap, ROUNDING):
-            answer = better_of_orderings(answer, small, self.gap, clock)
+        left = self.max_iterations - found.iterations
+        if left > 0 and seconds_left() > 0.0 and found.gap > max(self.gap, ROUNDING):
+            answer = better_of_orderings(answer, small, self.gap, left, clock)
         lifted, subset = Support().lift(PrimalDual(answer.plan, answer.subset), inverse)
         clock.charge("recover")
         return replace(answer, plan=lifted, subset=subset)

@@ -101,8 +101,7 @@ class RejectionPlan(Plan):
 
     def first_draft(self) -> FloatArray:
         """Return P(verified token = first draft = x), shape (V,); O(V)."""
-        first = self.problem.drafts.next_distribution(())
-        assert first is not None, "there is a first draft"
+        first = self.problem.drafts._next(np.empty(0, dtype=np.int64))
         taken: FloatArray = np.minimum(self.problem.target, first)
         return taken
 
@@ -212,7 +211,7 @@ class SequentialRejectionPlan(RejectionPlan):
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
         """Yield the distributions of `DraftScheme.next_distribution`."""
         for place in range(draft_tokens.size):
-            yield self._next(draft_tokens[:place]), 1.0
+            yield self.problem.drafts._next(draft_tokens[:place]), 1.0
 
     @own_float_errors
     def marginals(self) -> Marginals:
@@ -252,7 +251,7 @@ class SequentialRejectionPlan(RejectionPlan):
     ) -> None:
         """Add the masses of the next draft after these rejections, and recurse."""
         checkpoint()
-        draft = self._next(rejected)
+        draft = self.problem.drafts._next(rejected)
         taken = np.minimum(wanted, draft)
         accepted += reach * taken
         missed, left = draft - taken, residual_distribution(wanted, taken)
@@ -270,7 +269,7 @@ class SequentialRejectionPlan(RejectionPlan):
         rejected = np.empty(0, dtype=np.int64)
         wanted, reach = self.problem.target, 1.0
         for _ in range(self.problem.n):
-            draft = self._next(rejected)
+            draft = self.problem.drafts._next(rejected)
             taken = np.minimum(wanted, draft)
             accepted += reach * taken
             cumulative = np.cumsum(draft - taken)
@@ -281,12 +280,6 @@ class SequentialRejectionPlan(RejectionPlan):
             rejected = np.append(rejected, invert_cdf(cumulative, rng.random()))
         replaced += reach * wanted
         return min(1.0, reach)
-
-    def _next(self, rejected: IntArray) -> FloatArray:
-        """Return the distribution of the next draft."""
-        draft = self.problem.drafts.next_distribution(rejected)
-        assert draft is not None, "the scheme drafts n tokens"
-        return draft
 
 
 class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
@@ -386,7 +379,7 @@ class RecursiveRejection(Solver):
         """Return the steps of the exact acceptance (see `max_sequences`), or nV if independent."""
         check_problem(problem)
         drafts = problem.drafts
-        if drafts.independent_drafts is not None:
+        if drafts._independent is not None:
             return float(problem.vocab_size) * problem.n
         if isinstance(drafts, WithoutReplacement):
             with np.errstate(over="ignore"):
@@ -395,7 +388,7 @@ class RecursiveRejection(Solver):
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Return the plan; the verifier computes the acceptance and the bound."""
-        drafts, independent = problem.drafts, problem.drafts.independent_drafts
+        drafts, independent = problem.drafts, problem.drafts._independent
         plan: Plan
         if independent is not None:
             plan = RecursiveRejectionPlan(problem, independent)

@@ -50,7 +50,7 @@ class WeightPlan(SelectionPlan):
         self, problem: Problem, selection_distribution: FloatArray, positions: FloatArray
     ) -> None:
         super().__init__(problem, selection_distribution)
-        if problem.drafts.independent_drafts is None:
+        if problem.drafts._independent is None:
             raise UnsupportedProblemError(
                 f"the drafts of a WeightPlan must be independent, got {problem.drafts!r}"
             )
@@ -93,7 +93,7 @@ class WeightPlan(SelectionPlan):
 
     def realised_selection_distribution(self) -> FloatArray:
         """Compute the distribution of the selected token from the positions; O(nV)."""
-        drafts = self.problem.drafts.independent_drafts
+        drafts = self.problem.drafts._independent
         assert drafts is not None
         by_token = np.array(drafts.T, order="C")
         masses = on_levels(by_token, self.positions, 2 * LEVELS)

@@ -117,6 +117,24 @@ def test_marginals_of_another_vocabulary_are_refused() -> None:
         verdict(ShortPlan(PROBLEM))
 
 
+def test_a_plan_for_another_problem_is_refused() -> None:
+    other = otlp.Problem(PROBLEM.target, otlp.IID(PROBLEM.drafts.mean_draft[::-1], 2))
+    plan = otlp.solve(other).plan
+    with pytest.raises(otlp.errors.InvalidInputError, match="got a plan for another problem"):
+        verdict(plan)
+    same = otlp.Problem(PROBLEM.target.copy(), otlp.IID(PROBLEM.drafts.mean_draft, 2))
+    assert verdict(otlp.solve(same).plan).guarantee is Guarantee.OPTIMAL
+
+
+def test_a_table_of_tuples_of_other_drafts_is_found_out() -> None:
+    other = otlp.Problem(PROBLEM.target, otlp.IID(PROBLEM.drafts.mean_draft[::-1], 2))
+    plan = otlp.solve(other).plan
+    assert plan is not None
+    solution = verdict(TablePlan(PROBLEM, *plan.table()), claim=Guarantee.OPTIMAL)
+    assert solution.status is Status.CERTIFICATE_FAILED
+    assert solution.guarantee is Guarantee.APPROXIMATE
+
+
 @pytest.mark.parametrize("claim", [Guarantee.OPTIMAL, Guarantee.LOSSLESS])
 def test_a_plan_that_changes_the_law_is_found_out(claim: Guarantee) -> None:
     solution = verdict(keep_first(), claim=claim)

@@ -39,6 +39,7 @@ def answers(problem: otlp.Problem, solver: str) -> Iterator[Callable[[], Any]]:
     """Call the methods of a problem in turn."""
     if solver == "auto":
         yield lambda: otlp.optimal_acceptance(problem)
+        yield lambda: copy.deepcopy(problem.drafts).mean_draft
         yield lambda: problem.drafts.probability(problem.drafts.sample(np.random.default_rng(0)))
     tokens = problem.drafts.sample(np.random.default_rng(1))
     plan = otlp.solve(problem, solver).plan

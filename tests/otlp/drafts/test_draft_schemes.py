@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import otlp
 from otlp.errors import InvalidDistributionError, InvalidInputError, SizeLimitError
 from tests.examples import examples
-from tests.instances import DEGENERATE, LARGER_SCHEMES, SCHEMES
+from tests.instances import DEGENERATE, LARGER_SCHEMES, SCHEMES, brute_force_optimum
 from tests.otlp.drafts.scheme_checks import CLOSE, check_renaming, check_samples, check_scheme
 
 
@@ -111,6 +111,16 @@ def test_top_k_is_the_scheme_of_the_cut_draft(make):
     ours, wanted = make(q).top_k(3).enumerate_tuples(), make(cut).enumerate_tuples()
     assert ours.tokens.tolist() == wanted.tokens.tolist()
     np.testing.assert_allclose(ours.mass, wanted.mass, rtol=1e-14)
+
+
+@pytest.mark.parametrize("drafts", [otlp.Greedy([0.25] * 4, 2), otlp.Hub([0.25] * 4)])
+def test_top_k_of_renamed_ties_keeps_the_top_tokens(drafts):
+    cut = drafts.restrict([3, 2, 1, 0], 4).top_k(2)
+    check_scheme(cut, np.array([2, 0, 3, 1]))
+    problem = otlp.Problem([0.1, 0.2, 0.3, 0.4], cut)
+    optimum = brute_force_optimum(problem)
+    for solver in ("auto", "max-flow", "orderings"):
+        assert otlp.solve(problem, solver).acceptance == pytest.approx(optimum, abs=1e-6)
 
 
 def test_drafts_over_different_vocabularies_are_refused():

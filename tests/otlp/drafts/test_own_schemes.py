@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +153,67 @@ def test_a_wrong_scheme_is_told_so() -> None:
         Exhausted(otlp.WithoutReplacement([0.3, 0.7], 2)).probability([1, 0, 0])
     with pytest.raises(UnsupportedProblemError, match="top_k"):
         Shy([0.5, 0.5], 2).top_k(1)
+
+
+class SinglePrecision(DraftScheme):
+    """Independent drafts whose probabilities are not exactly normalised."""
+
+    n, vocab_size = np.int64(2), np.int64(3)
+    drafts: Any = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]], np.float32) * np.float32(1.0005)
+
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+        return self.drafts[np.size(drawn)]
+
+    @property
+    def independent_drafts(self) -> FloatArray:
+        return self.drafts
+
+
+class Rows(SinglePrecision):
+    """Drafts as lists."""
+
+    drafts = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+
+    def next_distribution(self, drawn: npt.ArrayLike) -> list[float]:  # type: ignore[override]
+        return self.drafts[np.size(drawn)].tolist()
+
+    @property
+    def independent_drafts(self) -> list[list[float]]:  # type: ignore[override]
+        return self.drafts.tolist()
+
+
+class Dependent(SinglePrecision):
+    """The same drafts, not known to be independent."""
+
+    @property
+    def independent_drafts(self) -> None:  # type: ignore[override]
+        return None
+
+
+@pytest.mark.parametrize("kind", [SinglePrecision, Rows, Dependent])
+@pytest.mark.parametrize("size", [3, 4])
+def test_drafts_are_normalised(kind: type[DraftScheme], size: int) -> None:
+    """Plans without a certificate follow the target."""
+    scheme = kind().restrict([2, 0, 1], size) if size > 3 else kind()
+    problem = otlp.Problem([0.1, 0.6, 0.3, 0.0][:size], scheme)
+    tuples = problem.drafts.enumerate_tuples()
+    for name in ("auto", "recursive-rejection", "naive", "random-weights", "orderings"):
+        solver = otlp.solvers.make_solver(name)
+        if solver.supports(problem):
+            plan = solver.prepare(problem)
+            output = tuples.mass @ np.array([plan.conditional(row) for row in tuples.tokens])
+            np.testing.assert_allclose(output, problem.target, rtol=0.0, atol=1e-14)
+            assert otlp.solve(problem, name).guarantee >= otlp.Guarantee.LOSSLESS
+
+
+def test_independent_drafts_of_another_size_are_refused() -> None:
+    class Short(SinglePrecision):
+        @property
+        def independent_drafts(self) -> FloatArray:
+            return self.drafts[:1]
+
+    with pytest.raises(InvalidInputError, match=r"must have shape \(2, 3\), got rows of \[3\]"):
+        otlp.solve(otlp.Problem([0.1, 0.6, 0.3], Short()))
 
 
 class Exhausted(Delegating):

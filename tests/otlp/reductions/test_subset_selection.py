@@ -84,6 +84,13 @@ def test_a_subset_without_proof_comes_with_a_warning():
         assert subset_selection(problem, gap=1e-3)[0] <= alpha + 1e-15
 
 
+@pytest.mark.parametrize("options", [{"gap": -1.0}, {"gap": np.nan}, {"max_iterations": 0}])
+def test_options_out_of_range_are_refused(options):
+    problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
+    with pytest.raises(otlp.errors.InvalidInputError, match=next(iter(options))):
+        subset_selection(problem, **options)
+
+
 def test_one_draft_is_the_overlap() -> None:
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(1000), 2)

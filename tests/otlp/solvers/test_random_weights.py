@@ -127,6 +127,16 @@ def test_if_the_iteration_stalls_orderings_start_again(seed: int) -> None:
     assert problem.dual_value(subset) == alpha
 
 
+def test_orderings_after_a_stall_count_as_iterations() -> None:
+    rng = np.random.default_rng(3)
+    drafts = otlp.Independent(rng.dirichlet(np.full(200, 0.3), 3))
+    target = drafts.priority_marginals(rng.permutation(200))
+    problem = otlp.Problem(target / target.sum(), drafts)
+    solution = RandomWeights(max_iterations=60).solve(problem)
+    assert solution.status is Status.ITERATION_LIMIT
+    assert solution.details["iterations"] <= 60
+
+
 @pytest.mark.slow
 def test_few_random_problems_stall() -> None:
     """The documentation states one in a thousand; five in two thousand are far above that."""
@@ -203,8 +213,8 @@ def test_of_two_plans_that_are_not_optimal_the_better_one_is_returned() -> None:
         drafts = np.random.default_rng(seed).dirichlet(np.ones(30), 3)
         problem = otlp.Problem(first_in_order(drafts), otlp.Independent(drafts))
         solution = RandomWeights(gap=1e-9).solve(problem)
-        found = random_weights(problem.target, drafts, 1e-9, 300)
-        other = Orderings(gap=1e-9).solve(problem)
+        found = random_weights(problem.target, drafts, 1e-9, 1000)
+        other = Orderings(1e-9, 1000 - found.iterations).solve(problem)
         assert solution.acceptance >= max(1.0 - found.gap, other.acceptance) - 1e-9
         assert solution.guarantee is not Guarantee.NONE and solution.marginal_error <= 1e-12
         kept.append("orderings" in solution.details)
