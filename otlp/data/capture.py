@@ -191,17 +191,19 @@ class Capture(ReadOnly):
     def passages(self) -> IntArray:
         """Passage number of each row, shape (rows,).
 
-        A row is in the passage of the previous row if its position is the next one, or if its
-        position is larger and its context starts with the previous context.  A row of unknown
-        position is a passage of its own.
+        A row is in the passage of the previous row if its position is larger and its context starts
+        with the previous context, or if its position is the next one and a context is unknown.  A
+        row of unknown position is a passage of its own.
         """
         positions = np.asarray(self.positions)
-        apart = np.diff(positions, prepend=-2)
-        begins = (apart != 1) | (positions <= 0)
-        for row in np.flatnonzero((apart[1:] > 1) & (positions[:-1] >= 0)) + 1:
+        apart = np.diff(positions, prepend=np.inf)
+        begins = (apart < 1) | (positions <= 0)
+        begins[1:] |= positions[:-1] < 0
+        for row in np.flatnonzero(~begins):
             # Strip an incomplete character, which is different in the longer context.
-            before = self.contexts[int(row) - 1].rstrip("\ufffd")
-            begins[row] = not before or not self.contexts[int(row)].startswith(before)
+            before, context = self.contexts[int(row) - 1].rstrip("\ufffd"), self.contexts[int(row)]
+            unknown = not before or not context
+            begins[row] = apart[row] > 1 if unknown else not context.startswith(before)
         found: IntArray = begins.cumsum()
         return found
 

@@ -113,7 +113,9 @@ def capture_passage(
     tokens: list[int] = []
     contexts = []
     for played in decode_target(draft, target, prompt, steps, rng):
-        contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
+        # Without clean-up, each context starts with the previous one; see `Capture.passages`.
+        text = [*prompt.tolist(), *tokens]
+        contexts.append(target.tokenizer.decode(text, clean_up_tokenization_spaces=False))
         for model, kept in zip((target, draft), rows, strict=True):
             kept.append(model.logits(ROOT, np.array([0]))[0].astype(np.float32))
         tokens.append(played.token)

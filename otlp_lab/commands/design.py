@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
+from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import Models, model_options
 from otlp.data.captures import Capture
 from otlp.decode.drafting.growing import check_slots
@@ -37,6 +40,9 @@ from otlp_lab.design.best_design import best_chain, worth
 from otlp_lab.design.gathering import passes
 from otlp_lab.design.text_renewal import WrittenText
 from otlp_lab.design.written_texts import captured_texts, long_texts
+
+OF_TEXT = ("target", "draft", "prompts", "limit", "device", "dtype", "tokens", "seed")
+"""Parameters of the text that the target generates without FILE."""
 
 
 @options.grouped_command(
@@ -108,18 +114,17 @@ def command(
         costs = CostCurve(calls, draft_cost or 0.0)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     rows = None
+    settings: dict[str, Any] = {"--length": length, "--draft-temperature": list(drafted)}
     if capture.path is None:
         capture.refuse_pairs("give such a FILE")
+        settings |= {"--tokens": tokens, "--seed": seed, **_settings(models)}
+    elif unused := options.given(OF_TEXT):
+        raise click.UsageError(f"FILE contains the text: leave out {', '.join(unused)}")
     else:
         rows = capture.open()
     pair = (models.target, models.draft) if rows is None else (rows.target_model, rows.draft_model)
     stamp = "" if kept is None else _stamp(rows, models)
-    statistics = _read_statistics(kept, pair, Sampling(temperature), stamp)
-    if statistics is not None and drafted:
-        raise InvalidInputError(
-            f"{kept} already contains statistics with fixed draft temperatures: leave out "
-            "--draft-temperature, or give another file"
-        )
+    statistics = _read_statistics(kept, pair, Sampling(temperature), stamp, settings)
     if statistics is None:
         statistics = _gather(
             rows,
@@ -133,7 +138,7 @@ def command(
             length=length,
             draft_temperatures=tuple(drafted) or (None,),
         )
-        statistics = replace(statistics, models=stamp)
+        statistics = replace(statistics, models=stamp, settings=settings)
         if kept is not None:
             gathered = statistics.to_json().encode()
             write_whole(kept, lambda path: path.write_bytes(gathered))
@@ -195,6 +200,16 @@ def _record(one: Candidate, costs: CostCurve | None, chain: Candidate | None) ->
     }
 
 
+def _settings(models: Models) -> dict[str, Any]:
+    """Return the settings of models and prompts that texts depend on; prompts as a hash."""
+    prompts = json.dumps(list(read_prompts(models.prompts, models.limit)))
+    return {
+        "--prompts and --limit": sha256(prompts.encode()).hexdigest(),
+        "--device": models.device,
+        "--dtype": models.dtype,
+    }
+
+
 def _stamp(rows: Capture | None, models: Models) -> str:
     """Return a fingerprint of the capture or the models."""
     if rows is not None:
@@ -203,9 +218,13 @@ def _stamp(rows: Capture | None, models: Models) -> str:
 
 
 def _read_statistics(
-    kept: Path | None, pair: tuple[str, str], sampling: Sampling, stamp: str
+    kept: Path | None,
+    pair: tuple[str, str],
+    sampling: Sampling,
+    stamp: str,
+    settings: dict[str, Any],
 ) -> Statistics | None:
-    """Read stored statistics and check pair, sampling and fingerprint; None without a file."""
+    """Read stored statistics and check their inputs; None without a file."""
     if kept is None or not kept.exists():
         return None
     found = Statistics.read(kept)
@@ -217,6 +236,13 @@ def _read_statistics(
         raise InvalidInputError(
             f"{kept}: the statistics must be of the current weights or rows of "
             f"{' and '.join(pair)}, which have changed: give another file to gather new statistics"
+        )
+    before = found.settings
+    changed = [name for name in settings if before and before.get(name) != settings[name]]
+    if changed:
+        raise InvalidInputError(
+            f"{kept}: the statistics were gathered with other values of {', '.join(changed)}: give "
+            "the same values, or another file to gather new statistics"
         )
     return found
 

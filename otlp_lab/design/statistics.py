@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -174,6 +174,8 @@ class Statistics(JsonFile):
         Must not be empty.
     models : str
         Fingerprint of the models, or of the rows of a capture; empty if unknown.
+    settings : dict of str to JSON value
+        Settings that the texts and the candidates depend on, by option; empty if unknown.
 
     Raises
     ------
@@ -195,7 +197,7 @@ class Statistics(JsonFile):
     True
     """
 
-    format = "otlp-acceptance-3"
+    format = "otlp-acceptance-4"
     refusal = (
         "must be acceptance statistics ({reason}): give a file written by otlp lab design "
         "--statistics"
@@ -208,11 +210,13 @@ class Statistics(JsonFile):
     tokens: int
     candidates: tuple[Candidate, ...]
     models: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         is_a(self.sampling, Sampling, "sampling")
         for name in ("draft", "target", "models"):
             is_a(getattr(self, name), str, name)
+        is_a(self.settings, dict, "settings")
         for name in ("texts", "tokens"):
             whole_number(getattr(self, name), name)
         if not self.candidates:

@@ -81,7 +81,7 @@ def test_statistics_go_through_json_and_know_their_pair(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "otlp-acceptance-3"}', "[" * 100_000,
+    "text", ["", "[]", "{}", '{"format": "otlp-acceptance-4"}', "[" * 100_000,
              statistics().to_json().replace('"small"', "[[3]]").replace('"paths"', '"path"'),
              statistics().to_json().replace("1.5", "null"),
              statistics().to_json().replace('"temperature": 0.5', '"temperature": -1')]

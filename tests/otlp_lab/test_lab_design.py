@@ -90,6 +90,26 @@ def test_statistics_of_other_rows_or_weights_are_refused(captured: Path, tmp_pat
     assert "must be of the current weights or rows" in " ".join(command.refused(*words).split())
 
 
+@pytest.mark.slow
+def test_statistics_gathered_with_other_settings_are_refused(tmp_path: Path) -> None:
+    prompts, kept = tmp_path / "prompts.txt", tmp_path / "kept.json"
+    prompts.write_text("Once upon a time\nThe town was\n")
+    words = ["lab", "design", "--draft", "ngram", "--prompts", prompts, "--statistics", kept]
+    words += "--nodes 2 --tokens 8 --length 3".split()
+    first = command.done(*words)
+    assert command.done(*words) == first
+    for option in ("--tokens 9", "--length 2", "--seed 1", "--dtype float64"):
+        printed = " ".join(command.refused(*words, *option.split()).split())
+        assert f"gathered with other values of {option.split()[0]}: " in printed
+    prompts.write_text("Once upon a time\nThe town is\n")
+    assert "other values of --prompts and --limit" in " ".join(command.refused(*words).split())
+
+
+def test_options_of_the_text_are_refused_beside_a_capture(captured: Path) -> None:
+    words = ("lab", "design", captured, "--tokens", 9, "--prompts", "nowhere.txt")
+    assert "leave out --prompts, --tokens" in " ".join(command.refused(*words).split())
+
+
 def test_fingerprints_of_files_are_of_contents(tmp_path: Path) -> None:
     folder, corpus = tmp_path / "model", tmp_path / "corpus.txt"
     folder.mkdir()
@@ -102,7 +122,11 @@ def test_fingerprints_of_files_are_of_contents(tmp_path: Path) -> None:
     found.add(files_fingerprint(source))
     corpus.write_text("two")
     found |= {files_fingerprint(source), files_fingerprint(f"copying:{folder}")}
-    assert len(found) == 4 and files_fingerprint("lookup") == files_fingerprint("lookup")
+    corpus.write_text("a" * 1_000_000)
+    found.add(files_fingerprint(source))
+    corpus.write_text("a" * 500_001 + "b" + "a" * 499_998)
+    found.add(files_fingerprint(source))
+    assert len(found) == 6 and files_fingerprint("lookup") == files_fingerprint("lookup")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from typing import Any
 
 from otlp.decode.models.cached import CachedModel
@@ -18,6 +18,9 @@ from otlp.errors import InvalidInputError
 
 DIGITS = 16
 """Number of hexadecimal digits of a fingerprint."""
+
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+"""Extensions of files with weights, of which only samples are read."""
 
 BLOCK, BLOCKS = 2**12, 64
 """Bytes of a sampled block of a file, and number of blocks, evenly spaced over the file."""
@@ -81,7 +84,7 @@ def fingerprint(model: Model) -> str:
 
 
 def files_fingerprint(source: str) -> str:
-    """Hash sizes and samples of the files of a model, without loading the model.
+    """Hash the files of a model, without loading the model; of weights, hash samples.
 
     Parameters
     ----------
@@ -91,7 +94,8 @@ def files_fingerprint(source: str) -> str:
 
     Notes
     -----
-    Reads `BLOCKS` blocks of each file: training changes nearly all weights, so nearly all blocks.
+    Reads `BLOCKS` blocks of each file of weights: training changes nearly all weights, so nearly
+    all blocks.  Reads other files whole: a corpus can change at one place.
     """
     stamp = sha256(source.encode())
     for path in map(hub_folder, parts_of(source)):
@@ -100,6 +104,9 @@ def files_fingerprint(source: str) -> str:
             size = file.stat().st_size
             stamp.update(f"{file.name} {size}".encode())
             with open(file, "rb") as opened:
+                if file.suffix not in WEIGHTS:
+                    stamp.update(file_digest(opened, "sha256").digest())
+                    continue
                 for block in range(BLOCKS):
                     opened.seek(max(0, size - BLOCK) * block // (BLOCKS - 1))
                     stamp.update(opened.read(BLOCK))

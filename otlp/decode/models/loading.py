@@ -257,8 +257,13 @@ def parts_of(source: str) -> list[str]:
     if source.startswith(SKIP):
         name = source.partition("@")[2]
         return [find_model(name)] if name else []
-    name = source.removeprefix(CORPUS)
-    return [name if name in ("lookup", "ngram") or name != source else find_model(name)]
+    if source.startswith(CORPUS):
+        return [str(_corpus_file(source))]
+    return [source if source in ("lookup", "ngram") else find_model(source)]
+
+
+def _corpus_file(source: str) -> Path:
+    return Path(source.removeprefix(CORPUS)).expanduser()
 
 
 def _path_exists(part: str) -> bool:
@@ -276,7 +281,7 @@ def _load_single_draft(
     if source == "ngram":
         return NGram(target.vocab_size, sampling=sampling)
     if source.startswith(CORPUS):
-        file = Path(source.removeprefix(CORPUS)).expanduser()
+        file = _corpus_file(source)
         try:
             text = file.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:

@@ -117,9 +117,9 @@ def test_a_passage_goes_on_while_positions_or_its_text_do(rows):
     for (_, before), (_, position), text, longer in zip(
         rows, rows[1:], contexts, contexts[1:], strict=False
     ):
-        both_known = before >= 0 and position >= 0
-        goes_on = position > before and text != "" and longer.startswith(text)
-        wanted.append(wanted[-1] + (not (both_known and (position == before + 1 or goes_on))))
+        known = text != "" and longer != ""
+        goes_on = longer.startswith(text) if known else position == before + 1
+        wanted.append(wanted[-1] + (not (0 <= before < position and goes_on)))
     assert capture.passages.tolist() == wanted
 
 
@@ -127,6 +127,12 @@ def test_an_unfinished_character_is_of_the_same_passage():
     contexts = ("caf\ufffd", "caf\u00e9 au lait", "caf\u00e9 noir")
     capture = example(rows=3, contexts=contexts, positions=np.array([2, 5, 9]))
     assert capture.passages.tolist() == [1, 1, 2]
+
+
+def test_another_text_is_another_passage_even_at_the_next_position():
+    contexts = ("Once", "Once more", "def f(a", "def f(a, b")
+    capture = example(rows=4, contexts=contexts, positions=np.array([3, 4, 5, 6]))
+    assert capture.passages.tolist() == [1, 1, 2, 2]
 
 
 # --- the built-in capture ------------------------------------------------------------------------

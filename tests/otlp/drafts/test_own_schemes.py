@@ -158,7 +158,7 @@ def test_a_wrong_scheme_is_told_so() -> None:
 class SinglePrecision(DraftScheme):
     """Independent drafts whose probabilities are not exactly normalised."""
 
-    n, vocab_size = np.int64(2), np.int64(3)
+    n, vocab_size = np.int64(2), np.int64(3)  # type: ignore[assignment]
     drafts: Any = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]], np.float32) * np.float32(1.0005)
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
@@ -186,7 +186,7 @@ class Dependent(SinglePrecision):
     """The same drafts, not known to be independent."""
 
     @property
-    def independent_drafts(self) -> None:  # type: ignore[override]
+    def independent_drafts(self) -> None:
         return None
 
 
