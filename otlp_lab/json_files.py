@@ -39,8 +39,9 @@ class JsonFile:
         try:
             found = json.loads(text)
             is_a(found, dict, "the content")
-            if found.pop("format", None) != cls.format:
-                raise KeyError("format")
+            if (form := found.pop("format", "none")) != cls.format:
+                reason = f"has the format {form!s:.60}, not {cls.format}"
+                raise InvalidInputError(cls.refusal.format(reason=reason))
             return cls._of(found | {"sampling": Sampling(**found["sampling"])})
         except InvalidInputError:
             raise

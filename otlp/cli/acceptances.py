@@ -60,17 +60,17 @@ def print_points(
 
 
 def note_points(points: Sequence[SweepPoint], time_limit: float) -> None:
-    """Print why rules are missing, and explain stars and intervals; warn of wide intervals."""
+    """Print why rules are missing, and explain stars; warn of wide sampling intervals."""
     _note_missing(points)
     if any(point.partial for point in points):
         note("*: mean over fewer rows than the optimum.")
-    sampled = [point for point in points if point.sampling_error]
-    if sampled:
-        note("±: half of the 95% sampling interval on these rows; values without ± are exact.")
-    widest = max((point.sampling_error for point in sampled), default=0.0)
+    widest = max((point.sampling_error for point in points), default=0.0)
     if widest > PRECISION:
         enough = time_limit * (widest / PRECISION) ** 2
-        note(f"  ±{PRECISION:g} was not reached; use --time-limit {enough:.0f} (estimate).")
+        note(
+            f"The sampling error is up to ±{widest:.4f}; for ±{PRECISION:g} use --time-limit "
+            f"{enough:.0f} (estimate)."
+        )
 
 
 def _note_missing(points: Sequence[SweepPoint]) -> None:

@@ -137,7 +137,10 @@ def command(
     _check(synthetic, vocab_size, settings)
     if length is not None and isinstance(stated, str):
         raise click.UsageError(f"--stated must be a number with --length, got {stated!r}")
+    if length is None and isinstance(stated, float) and stated > 1.0:
+        raise click.UsageError(f"--stated must be at most 1 without --length, got {stated:g}")
     audited = _audited_name(rule, program, uniforms, length)
+    size = vocab_size or (5 if length is None else 3)
     audit_settings = AuditSettings(**{name: settings.pop(name) for name in JUDGING})
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
@@ -145,10 +148,10 @@ def command(
         expected = None if isinstance(stated, str) else stated
         if length is not None:
             return audit_paths(
-                found, n, length, vocab_size or 3, seed, expected, audit_settings, report_progress
+                found, n, length, size, seed, expected, audit_settings, report_progress
             ), ""
         if synthetic:
-            p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
+            p, q = np.random.default_rng(seed).dirichlet(np.ones(size), size=2)
             q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
         else:
             p, q = capture.open().distributions(row or 0, **settings)
@@ -175,6 +178,11 @@ def command(
         "row": None if synthetic else row or 0,
         "scheme": scheme,
         "n": n,
+        "length": length,
+        "drafts": drafts,
+        "seed": seed,
+        "vocab_size": len(report.target),
+        **settings,
         "report": record(report),
     }
     words = one_line_summary(report) if brief else f"{report}\n{optimum}".rstrip()

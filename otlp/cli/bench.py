@@ -76,7 +76,7 @@ def command(
     table_path: Path | None,
     **sampling: Any,
 ) -> None:
-    """Time solvers on a capture: median milliseconds per token, success rate, acceptance.
+    """Time solvers on a capture: median milliseconds, success rate, acceptance.
 
     The first table shows the time of plan and certificate. The second table shows the time of each
     part of a solve, such as the reductions and the engine.
@@ -118,7 +118,7 @@ def command(
     if table_path:
         write_records(table_path, [_fields(cell) for cell in cells])
     write_figure(figure_path, draw_times, cells)
-    console.print("Milliseconds per token with certificate, and acceptance")
+    console.print("Milliseconds of plan and certificate, and acceptance")
     console.print(f"{chosen.title}\n")
     show(_times(cells, list(timed)))
     note(

@@ -28,7 +28,7 @@ Examples:
   otlp bench mine.safetensors                       solve the captured rows
 """
 )
-@click.argument("output", type=OutputFile())
+@click.argument("output", type=OutputFile(lambda: (".safetensors",)))
 @model_options(limit=None)
 @options.tokens_option(32)
 @options.temperature_option()

@@ -87,8 +87,9 @@ def command(
 
     Your own rules are called as in `otlp audit`, in a separate process.  Each rule is audited on a
     synthetic problem with at least five tokens, under each scheme and n, and marked ! if it is not
-    lossless.  Then drafts are verified until the half-width of the 95% interval is below .002, or
-    for --time-limit seconds.  FILE.py is executed; compare only files that you trust.
+    lossless, or - if it fails.  Then drafts are verified until the half-width of the 95% interval
+    is below .002, or for --time-limit seconds.  FILE.py is executed; compare only files that you
+    trust.
     """
     chosen = ChosenRows.spread(capture, rows)
     for name in ("top_k", "sampling_top_k"):
@@ -127,7 +128,7 @@ def command(
     content |= {"losses": losses, "own_losses": own_losses} if lossy else {}
     write_result(json_path, "compare", content)
     if table_path:
-        write_table(table_path, points)
+        write_table(table_path, points, grid.cuts)
     write_figure(figure_path, draw_sweep, points, "n", chosen.title)
     console.print(f"Mean acceptance: {chosen.title}")
     print_points(points, "n", _cell)
@@ -138,6 +139,8 @@ def command(
     console.print()
     chosen.print_truncation(chosen.truncations(**cut))
     note_points(points, time_limit)
+    if any(point.sampling_error for point in points):
+        note("±: half of the 95% sampling interval on these rows; values without ± are exact.")
     if any(point.reason.startswith(LOSSY) for point in points):
         note("!: the rule changes the target's distribution; a higher acceptance is not better.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def command(
     """Describe a capture: the source of its logits, and the overlap of draft and target.
 
     The overlap is the sum of min(p, q) at temperature 1: the acceptance rate of one draft token.
-    Means have 95% intervals, computed over the passages of the capture. The rows with the lowest
+    Entropies, acceptances and truncation errors are shown as median [10%, 90%] of the rows. Mean
+    overlaps have 95% intervals, computed over the passages of the rows. The rows with the lowest
     and highest overlap are shown with the end of their text.
     """
     data = capture.open()
@@ -53,6 +55,7 @@ def command(
         **described.source,
         "tokenizer": data.tokenizer,
         "source": data.source,
+        "text": sha256(np.stack([data.positions, data.next_tokens]).tobytes()).hexdigest()[:12],
         "note": data.note,
         "row_count": len(data),
         "vocab_size": data.model_vocab_size,
@@ -85,8 +88,7 @@ def command(
         "note": data.note,
     }
     facts(capture.path or "the built-in capture", printed)
-    if len(data) > len(described.numbers):
-        console.print(f"Median [10%, 90%] of {described.choice}.")
+    console.print(f"Median [10%, 90%] of {described.choice}.")
     if groups:
         console.print()
         show(_table(groups))

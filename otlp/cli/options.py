@@ -340,7 +340,9 @@ time_limit_option = _option(
     "--time-limit", POSITIVE, "Time limit of a solve or an audit, in seconds."
 )
 tolerance_option = _option(
-    "--tolerance", POSITIVE, "Maximum difference between probabilities treated as equal."
+    "--tolerance",
+    Number(0.0, 0.01, min_open=True),
+    "Maximum difference between probabilities treated as equal.",
 )
 paths_option = _option("--paths", _COUNT, "Number of drafted paths per round.")
 length_option = _option("--length", _COUNT, "Maximum number of tokens per drafted path.")

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from otlp.auditing import AuditReport, audit
+from otlp.auditing import AuditReport, Verdict, audit
 from otlp.auditing.sampled_acceptance import RATE, SampledAcceptance, sample_acceptance
 from otlp.cli.audit import load_function
 from otlp.cli.child import ChildError, run_in_child
 from otlp.drafts.by_name import make_scheme
+from otlp.errors import InvalidInputError
 from otlp.parallel.rows import RowSource
 from otlp.problem import Problem
 from otlp.studies.points import LOSSY, PRECISION, SweepPoint, SweepSetting
@@ -140,6 +141,11 @@ def _audit_and_sample(
     function = load_function(rule, "--rules")
     small, rng = synthetic_problem(setting), np.random.default_rng(1)
     report = audit(function, small.target, small.drafts)
+    if report.verdict is Verdict.RULE_FAILED:
+        failure = next(iter(report.failures))
+        raise InvalidInputError(
+            f"the rule failed on {small.vocab_size} synthetic tokens: it {failure}"
+        )
     problems = []
     for _, capture in source.part(0, len(source.numbers)):
         cuts = {"top_k": setting.top_k, **grid.cuts}
@@ -159,5 +165,5 @@ def _reason(report: AuditReport, found: SampledAcceptance, tokens: int) -> str:
         return ""
     if report.passed:
         return f"not proved lossless, only sampled: {report.why_sampled}"
-    wrong = next(iter(report.failures), f"total variation {report.total_variation:.3g}")
-    return f"{LOSSY} on {tokens} synthetic tokens ({report.verdict.name}): {wrong}"
+    lost = f"total variation {report.total_variation:.3g}"
+    return f"{LOSSY} on {tokens} synthetic tokens ({report.verdict.name}): {lost}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,15 @@ LATEX = {one: f"\\{one}" for one in "_%&#${}"} | {
 """LaTeX escapes of special characters."""
 
 
-def write_table(path: Path, points: Sequence[SweepPoint]) -> None:
-    """Write one line per rule and setting, with intervals, in the format of the extension."""
+def write_table(path: Path, points: Sequence[SweepPoint], cuts: Mapping[str, Any]) -> None:
+    """Write one line per rule and setting, with intervals, in the format of the extension.
+
+    `cuts` are those of `otlp.studies.sweep.Grid`.
+    """
     best = {point.setting: point for point in points if point.rule == OPTIMUM}
     names = short_names(point.rule for point in points)
-    lines = [_line(point, best, names[point.rule]) for point in points if point.rows]
-    text = _latex(lines) if path.suffix.lower() == ".tex" else _csv(lines)
+    lines = [_line(point, best, names[point.rule], cuts) for point in points if point.rows]
+    text = _latex(lines, cuts) if path.suffix.lower() == ".tex" else _csv(lines)
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
@@ -51,7 +54,9 @@ def write_records(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint], name: str) -> dict[str, Any]:
+def _line(
+    point: SweepPoint, best: dict[SweepSetting, SweepPoint], name: str, cuts: Mapping[str, Any]
+) -> dict[str, Any]:
     setting, apart = point.setting, Estimate(math.nan, math.nan, math.nan)
     if point.rule not in (OPTIMUM, BOUND):
         apart = point.below(best[setting])
@@ -60,6 +65,7 @@ def _line(point: SweepPoint, best: dict[SweepSetting, SweepPoint], name: str) ->
         "n": setting.n,
         "temperature": setting.temperature,
         "top_k": setting.top_k or "",
+        **{cut: value or "" for cut, value in cuts.items()},
         "rule": name,
         "rows": point.rows,
         "acceptance": point.acceptance.mean,
@@ -89,7 +95,7 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
-def _latex(lines: Sequence[dict[str, Any]]) -> str:
+def _latex(lines: Sequence[dict[str, Any]], cuts: Mapping[str, Any]) -> str:
     """Format a tabular for the package booktabs."""
     rows = [
         (
@@ -102,6 +108,7 @@ def _latex(lines: Sequence[dict[str, Any]]) -> str:
     ]
     heading = ("drafts", "rule", "$n$", "$T$", "$k$", "acceptance", "below the optimum")
     comment = "% 95% intervals over passages; differences from the optimum are paired\n"
+    comment += "".join(f"% {name} = {value}\n" for name, value in cuts.items() if value)
     return comment + _tabular("llrrrrr", heading, rows)
 
 

@@ -92,6 +92,8 @@ def command(
     chosen: ChosenRows | None = None
     source: RowSource
     if synthetic is None:
+        if found := options.given({"vocab_size", "seed"}):
+            raise click.UsageError("; ".join(f"{flag} needs --synthetic" for flag in found))
         chosen = ChosenRows.spread(capture, rows)
         source = CaptureRows(chosen.capture, chosen.numbers)
         for k in grid.top_k:
@@ -130,14 +132,17 @@ def command(
     write_result(json_path, "sweep", content)
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
     if table_path:
-        write_table(table_path, points)
+        write_table(table_path, points, grid.cuts)
     write_figure(figure_path, draw_sweep, points, axis, title)
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
     if len(grid.rules) > 0:
         console.print("\nDistance below the optimum, paired by passages")
         print_points(points, axis, _gap, (OPTIMUM, BOUND))
-    note("\n±: half of a 95% interval over passages, the independent units.")
+    note(
+        "\n±: half of a 95% interval over passages, the independent units; with one passage, over "
+        "samples."
+    )
     if chosen is not None:
         chosen.print_truncation(_truncation_errors(chosen, grid))
     note_points(points, time_limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -134,9 +134,7 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
         p, q, named = READERS[Path(path).suffix.lower()](path, values)
     except Exception as error:  # Readers raise many types of errors for damaged archives.
         reason = str(error) or type(error).__name__
-        raise CaptureError(f"{path}: has no pairs of p and q ({reason}); {SUPPORTED}") from None
-    if values == "logits" and named[0].endswith("_probs"):
-        raise CaptureError(f"{path}: {' and '.join(named)} are not logits; leave out --logits")
+        raise CaptureError(f"{path}: cannot read p and q ({reason}); {SUPPORTED}") from None
     kind: Values = "logits" if named == NAMES[-1] else values
     if kind == "probabilities" and path.lower().endswith(".csv"):
         with np.errstate(all="ignore"):  # Invalid distributions are refused below.
@@ -148,6 +146,9 @@ def read_pairs(path: str, values: Values = "probabilities", padded: bool = False
     except InvalidInputError as error:
         message = str(error).removeprefix(f"{path}: ")
         raise type(error)(f"{path}: {message}") from None
+    if kind == "logits" and (named[0].endswith("_probs") or _are_distributions(p, q)):
+        mend = "leave out --logits" if values == "logits" else "rename them p and q"
+        raise CaptureError(f"{path}: {' and '.join(named)} are probabilities, not logits; {mend}")
     rows = "1 row" if len(found) == 1 else f"{len(found):,} rows"
     one, other = (f"'{name}'" if name.isidentifier() else name for name in named)
     read = f"{path}: {rows} of {found.vocab_size:,} tokens, {kind}; p is {one}, q {other}."
@@ -164,11 +165,17 @@ def _npz(path: str, values: Values) -> Pair:
 
 
 def _by_name(found: Mapping[str, npt.NDArray[Any]]) -> Pair:
-    for one, other in NAMES:
-        if one in found and other in found:
-            return found[one], found[other], (one, other)
-    known = ", ".join(f"{one} and {other}" for one, other in NAMES)
-    raise ValueError(f"arrays must be named {known}, got {', '.join(found) or 'none'}")
+    pairs = [pair for pair in NAMES if found.keys() >= {*pair}]
+    if len(pairs) == 1:
+        one, other = pairs[0]
+        return found[one], found[other], pairs[0]
+    if pairs:
+        raise ValueError(f"there must be one pair, got {_listed(pairs)}")
+    raise ValueError(f"arrays must be named {_listed(NAMES)}, got {', '.join(found) or 'none'}")
+
+
+def _listed(pairs: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(" and ".join(pair) for pair in pairs)
 
 
 def _npy(path: str, values: Values) -> Pair:
@@ -252,6 +259,16 @@ def _check_unheaded(first: str, words: list[str], table: FloatArray, values: Val
 
 
 READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv}
+
+
+def _are_distributions(*laws: npt.NDArray[Any]) -> bool:
+    """Return whether all rows are distributions of more than two tokens."""
+    return all(
+        law.shape[-1] > 2
+        and (law >= 0.0).all()
+        and (abs(law.sum(axis=-1, dtype=float) - 1.0) < ROUNDING).all()
+        for law in laws
+    )
 
 
 def _rows(given: npt.ArrayLike, name: str, values: Values) -> FloatArray:

@@ -145,10 +145,15 @@ class IidRounds(Rounds):
         if isinstance(given, Iterator):
             return _checked(given, state)
         if given is not None:
-            is_a(given, torch.Generator, "numbers")
+            if not isinstance(given, torch.Generator):
+                raise InvalidInputError(
+                    "generator must be a torch.Generator, such as torch.Generator().manual_seed(0),"
+                    f" an iterator of uniform random numbers or None, got {given!r:.60}"
+                )
             if given.device.type != self.device.type:
                 raise InvalidInputError(
-                    f"numbers must be a generator on {self.device}, got one on {given.device}"
+                    f"generator must be on the device of the models, {self.device}, got "
+                    f"{given.device}"
                 )
         return _drawn(torch.empty_like(state.numbers), given)
 

@@ -208,7 +208,10 @@ def _seconds(found: Mapping[str, Result]) -> Iterator[str]:
         name = rules.get(cell["solver"]) if cell["n"] == DRAFTS else None
         if name and (times := [one["seconds"]["plan"] for one in cell["solves"]]):
             time = f"{1e3 * median(times):.2g} ms"
-            yield f"On this machine {name} takes {time} for four drafts (median of {len(times)})."
+            yield (
+                f"On this machine {name} takes {time} to make a plan for four drafts, without "
+                f"sampling from it (median of {len(times)})."
+            )
 
 
 def fastest(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -244,6 +247,12 @@ WRITERS: dict[str, tuple[Callable[[Mapping[str, Result]], Iterator[str]], str]] 
 """For each result, the function that writes its sentences, and the text before the reason if there
 is no result.  The sentences about noise use several results."""
 
+APART = {
+    "target": "The two captures have different targets.",
+    "text": "The two captures have different texts, so the difference is not only the draft's.",
+}
+"""Sentences about two overlaps with different values of a field."""
+
 
 def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) -> list[str]:
     """Compare the overlaps of two pairs as if their rows were independent."""
@@ -253,5 +262,7 @@ def side_by_side(pairs: Sequence[Mapping[str, Result]], names: Sequence[str]) ->
     one, other = map(overlap_of, found)
     gap = versus(one.minus(other), names[1])
     lines = [f"{names[0]} shares {percent(one)} of its probability with the target: {gap}."]
-    same = found[0].content["target"] == found[1].content["target"]
-    return lines if same else [*lines, "The two captures have different targets."]
+    for name, line in APART.items():
+        if found[0].content[name] != found[1].content[name]:
+            lines.append(line)
+    return lines

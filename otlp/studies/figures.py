@@ -52,7 +52,7 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
         axes.yaxis.set_minor_formatter("{x:g}" if most < 10.0 * least else "")
         axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
-        axes.set_ylabel("median ms per token, with certificate")
+        axes.set_ylabel("median ms of plan and certificate")
         canvas.legend(loc="outside right center")
 
 

@@ -8,6 +8,7 @@ import click
 
 from otlp.cli import options
 from otlp.cli.decode import decode, decoded_options, find_settings
+from otlp.cli.output import warn
 from otlp.cli.prompts import Models, model_options
 from otlp_lab.tuning import Tuned
 
@@ -30,6 +31,8 @@ def command(setting: str, models: Models, **decoded: Any) -> None:
     """
     tuned = Tuned.read(setting)
     tuned.check_models(models.target, models.draft)
+    if tuned.measured is None:
+        warn(f"the setting in {setting} was not timed: run otlp lab tune to time it")
     shape = max(tuned.paths, 1), max(tuned.length, 1)
     settings, _ = find_settings([tuned.algorithm], shape[:1], shape[1:], tuned.branching)
     pair, prompts = models.load(tuned.sampling)

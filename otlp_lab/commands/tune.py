@@ -13,6 +13,7 @@ import click
 from otlp.cli import options
 from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, warn, write_result, write_whole
+from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import Models, prompt_options
 from otlp.data.sampling_cuts import SAMPLING
 from otlp.decode.drafting import prefix_tree
@@ -29,6 +30,9 @@ from otlp_lab.tuning.loop_setting import LoopSetting, grid
 from otlp_lab.tuning.prediction import TunedTexts, predict, target_only_gain
 from otlp_lab.tuning.side_by_side import CLOCKS
 from otlp_lab.tuning.tuned import Tuned
+
+LEAST = 2
+"""Minimum number of texts."""
 
 
 def read_tree(name: str) -> tuple[int, ...]:
@@ -121,7 +125,12 @@ def command(
             f"--text must be more than the longest path, {longest}, got {text}: use longer texts"
         )
     how = {"compiled": compiled, "clock": clock, "seed": seed}
-    pair, prompts = models.load(sampling)
+    given = read_prompts(models.prompts, models.limit)
+    if len(given) < LEAST:
+        raise InvalidInputError(
+            f"--prompts and --limit must give at least {LEAST} prompts, got {len(given)}"
+        )
+    pair, prompts = models.load(sampling, given)
     bench = _bench(models, pair, prompts, sampling, tokens, **how)
     content = {
         **models.record(),
@@ -153,7 +162,7 @@ def command(
         first = min(settings, key=lambda one: (one.nodes, one.draft_temperature is not None))
         write(tuned_by(names, bench, first))
         warn(f"{first}: written to {config} until a setting is timed")
-    texts, begun = target_texts(pair, prompts, text, longest, 2, seed)
+    texts, begun = target_texts(pair, prompts, text, longest, LEAST, seed)
     written = TunedTexts.of(pair[0], sampling, begun, texts, drafted)
     with progress("tokens per call", 0) as step:
         found, costs = predict(

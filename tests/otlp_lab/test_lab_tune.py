@@ -32,7 +32,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (["--trees", "9-99999"], "at most 100,000"),
         (["--draft-temperature", "1,-1"], "temperature"),
         (["--text", 4], "--text must be more than the longest path, 6, got 4"),
-        (["trained:target", "ngram", "--limit", 1, "--clock", "processor"], NO_NETWORK),
+        (["trained:target", "ngram", "--limit", 2, "--clock", "processor"], NO_NETWORK),
+        (["--limit", 1], "--prompts and --limit must give at least 2 prompts, got 1"),
     ):
         assert words in refused("lab", "tune", *options, "--config", config)
     assert not config.exists()
@@ -40,12 +41,15 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 def test_something_is_kept_before_the_target_has_written(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="pip install -e .[decode]")
-    config = tmp_path / "t.json"
-    words = "--limit 1 --text 5 --paths 1,2 --length 1,3 --trees 2-2".split()
-    assert "got 1 of 1: give more" in refused("lab", "tune", *words, "--config", config)
+    config, prompts = tmp_path / "t.json", tmp_path / "prompts.txt"
+    prompts.write_text("the town\n" + "the town " * 166)  # the text exceeds the context
+    words = "--tokens 4 --text 20 --paths 1,2 --length 1,3 --trees 2-2".split()
+    words += ["--prompts", str(prompts)]
+    assert "exceed the context" in refused("lab", "tune", *words, "--config", config)
     tuned = Tuned.read(config)
     assert (tuned.paths, tuned.length, tuned.predicted, tuned.measured) == (1, 1, None, None)
-    done("lab", "decode", config, "--limit", 1, "--tokens", 4)
+    warning = f"the setting in {config} was not timed"
+    assert warning in done("lab", "decode", config, "--limit", 1, "--tokens", 4)
     better = replace(tuned, measured=50.0).to_json()
     config.write_text(better)
     refused("lab", "tune", *words, "--config", config)
@@ -161,6 +165,9 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
             Tuned.read(path)
     with pytest.raises(InvalidInputError, match="cannot read"):
         Tuned.read(tmp_path / "none.json")
+    for text, form in (('{"format": "other"}', "other"), ("{}", "none")):
+        with pytest.raises(InvalidInputError, match=rf"\(has the format {form}, not otlp lab"):
+            Tuned.from_json(text)
 
 
 @pytest.mark.parametrize(

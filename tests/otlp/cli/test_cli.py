@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import otlp
@@ -164,7 +165,7 @@ def test_check_compares_within_what_is_certified() -> None:
     "words",
     [
         "solve", "check", "bench", "compare --schemes without-replacement --rules auto",
-        "decode --device cpu", "cascade --device cpu", "capture mine --device cpu",
+        "decode --device cpu", "cascade --device cpu", "capture x.safetensors --device cpu",
     ],
 )  # fmt: skip
 def test_an_interruption_ends_with_status_130(
@@ -246,6 +247,17 @@ def test_cold_kernels_are_in_no_figure(tmp_path: Path) -> None:
 def test_info_describes_the_built_in_capture() -> None:
     output = done("info")
     assert "49,152" in output and "real models" in output
+    assert "Median [10%, 90%] of all 162 rows." in done("info", "--rows", 1000)
+
+
+def test_info_tells_texts_apart(tmp_path: Path) -> None:
+    texts = []
+    numbers = np.arange(7) % 2
+    for changes in ({}, {"seed": 1}, {"next_tokens": numbers}, {"positions": numbers}):
+        captures.save(example(**changes), tmp_path / "a.safetensors")
+        done("info", tmp_path / "a.safetensors", "--json", tmp_path / "a.json")
+        texts.append(json.loads((tmp_path / "a.json").read_text())["text"])
+    assert texts[0] == texts[1] and len(set(texts)) == 3
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -82,9 +82,12 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
     captures.save(example(rows=3, vocab_size=500, seed=1), path)
     report = tmp_path / "report.json"
     words = ("--capture", path, "--row", 2, "--n", 2, "--samples", 5000, "--json", report)
-    output = done(f"{RULES}:eagle_style", *words)
+    output = done(f"{RULES}:eagle_style", *words, "--temperature", 0.9, "--seed", 3)
     assert output.startswith("NOT_REJECTED") and "250,000 tuples" in output
-    assert json.loads(report.read_text())["report"]["test"]["samples"] == 5000
+    found = json.loads(report.read_text())
+    assert found["report"]["test"]["samples"] == 5000
+    settings = {"temperature": 0.9, "top_p": None, "seed": 3, "vocab_size": 500, "drafts": None}
+    assert {name: found[name] for name in settings} == settings
 
 
 def test_an_acceptance_above_the_optimum_is_explained(tmp_path: Path) -> None:

@@ -93,9 +93,11 @@ WORDS = {
         "--cascades sequence-chow --threshold 1.1", "--cascades sequence-chow --temperature 0",
     ),
     "capture": (
-        "", "/", "/proc/x", "/dev/null", "x --tokens 0", "x --sampling-top-k -1",
-        "x --sampling-top-p 7", "x --temperature -1", "x --seed -1", "x --seed x",
-        "x --target /nowhere", "x --dtype none", "x --prompts /nowhere",
+        "", "/", "/proc/x.safetensors", "/dev/null", "x.npz",
+        *(f"x.safetensors {words}" for words in (
+            "--tokens 0", "--sampling-top-k -1", "--sampling-top-p 7", "--temperature -1",
+            "--seed -1", "--seed x", "--target /nowhere", "--dtype none", "--prompts /nowhere",
+        )),
     ),
     "info": ("/nowhere", "/", "/dev/null", "a b"),
     "report": (
@@ -180,7 +182,7 @@ def test_what_is_no_list_of_prompts_is_refused(
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    output = [str(tmp_path / "x")] if command == "capture" else []
+    output = [str(tmp_path / "x.safetensors")] if command == "capture" else []
     refused(command, *output, "--device", "cpu", "--prompts", bad_files / name)
     assert not list(tmp_path.iterdir())
 
@@ -243,7 +245,7 @@ def test_documented_forms_of_prompts(
     assert read_prompts(str(path), None) == prompts
 
 
-@pytest.mark.parametrize("command", ["capture mine", "decode", "lab design", "lab tune"])
+@pytest.mark.parametrize("command", ["capture x.safetensors", "decode", "lab design", "lab tune"])
 def test_prompts_that_a_model_cannot_take_are_named(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +324,12 @@ REFUSED = {
     "decode --prompts absent": ("cannot read",),
     "decode --algorithms block --paths 2": ("one i.i.d. path",),
     "decode --temperature -1": ("temperature must be a finite number >= 0, got -1",),
+    "sweep --seed 1 --vocab-size 9000": (
+        "--vocab-size needs --synthetic; --seed needs --synthetic",
+    ),
+    "capture x.npz": ("extension must be .safetensors, got 'x.npz'",),
+    "audit naive --stated 60": ("--stated must be at most 1 without --length, got 60",),
+    "check --tolerance 1": ("--tolerance", "x<=0.01"),
     "solv": ("solve",),
 }
 """Messages for refused arguments: names, limits, and options of the command."""
@@ -331,7 +339,7 @@ REFUSED = {
 def test_refusals_say_what_is_wrong(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if words.startswith("decode"):
+    if words.startswith(("decode", "capture")):
         pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text('{"text": "def"}\n')

@@ -157,7 +157,7 @@ def test_a_rule_is_audited_under_each_scheme(rows: Path, tmp_path: Path) -> None
     [
         ("loops", "the time limit of 0.6 s was reached"),
         ("ends", "the process exited with status 0"),
-        ("loud", "RULE_FAILED"),
+        ("loud", "the rule failed on 5 synthetic tokens: it raises ValueError"),
         ("missing", "no attribute 'missing'"),
     ],
 )
@@ -166,6 +166,8 @@ def test_a_rule_that_fails_does_no_harm(
 ) -> None:
     output = compare(rows, tmp_path, rule, limit="0.2" if rule == "loops" else "30")
     assert printed in " ".join(output.split())
+    assert "NOT LOSSLESS" not in output and "!:" not in output
+    assert [one["acceptance"] for one in records(tmp_path, rule)] == [None, None]
     assert all(record["acceptance"] for record in records(tmp_path, "naive"))
 
 
@@ -180,14 +182,18 @@ def test_tables_for_a_paper_have_the_numbers_of_the_json(
 ) -> None:
     rule = f"{AUDITING / FILES['eagle_style']}:eagle_style"
     words = (
-        f"{command} {rows} --rows 3 --n 1,2 --schemes iid --top-k 8 --rules k-seq,{rule}".split()
+        f"{command} {rows} --rows 3 --n 1,2 --schemes iid --top-k 8 --top-p 0.9 "
+        f"--rules k-seq,{rule}".split()
     )
     files = [tmp_path / name for name in ("found.csv", "found.json", "found.tex")]
-    done(*words, "--table", files[0], "--json", files[1])
+    output = done(*words, "--table", files[0], "--json", files[1])
+    legend = {"compare": "±: half of the 95% sampling", "sweep": "±: half of a 95% interval over"}
+    assert output.count("±: ") == 1 and legend[command] in output
     with files[0].open() as file:
         lines = list(csv.DictReader(file))
     assert {line["rule"] for line in lines} >= {"k-seq", "rules.py:eagle_style", "optimum"}
     for line in lines:
+        assert (line["top_p"], line["whole_draft"], line["sampling_top_k"]) == ("0.9", "", "")
         drawn = line["rule"].startswith("rules.py")
         assert (float(line["sampling_error"]) > 0.0) == drawn
         if line["rule"] == "k-seq":
@@ -200,7 +206,8 @@ def test_tables_for_a_paper_have_the_numbers_of_the_json(
         (printed,) = (one for one in lines if (one["rule"], one["n"]) == ("k-seq", "2"))
         assert float(printed["acceptance"]) == pytest.approx(mean)
     done(*words[:-1], "k-seq", "--table", files[2])
-    assert r"iid & k-seq & 2 & 1.0 & 8 & $0." in files[2].read_text()
+    text = files[2].read_text()
+    assert r"iid & k-seq & 2 & 1.0 & 8 & $0." in text and "\n% top_p = 0.9\n" in text
 
 
 def test_json_is_not_written_to_a_table() -> None:

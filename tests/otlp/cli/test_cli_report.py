@@ -210,6 +210,7 @@ def test_arrays_of_one_row_have_no_interval_and_no_tree(made: tuple[Path, str]) 
     assert "The best rule accepts one of two drafts 85.0% of the time" in message
     assert "No tree is recommended: the capture must contain positions and next" in message
     found = read(folder / "page.html").words
+    assert "Sampling from the plan is not timed" in " ".join(found)
     assert "Skipped: the capture must contain positions and next" in " ".join(found)
     row = found.index("2 at one position")
     cells = [word for word in found[row : row + 12] if word.strip()]

@@ -111,10 +111,32 @@ def test_headings_are_heeded_or_refused(heading: str, tmp_path: Path) -> None:
 
 def test_probabilities_are_no_logits(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", target_probs=P, draft_probs=Q)
-    with pytest.raises(CaptureError, match="are not logits"):
+    with pytest.raises(CaptureError, match="are probabilities, not logits"):
         read_pairs(str(tmp_path / "x.npz"), "logits")
     with pytest.raises(InvalidInputError, match="did you mean 'logits'"):
         from_arrays(P, Q, "logit")
+
+
+@pytest.mark.parametrize("values", ["probabilities", "logits"])
+def test_rows_that_are_distributions_are_no_logits(values: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.npz")
+    np.savez(path, target_logits=P, draft_logits=Q)
+    mend = "leave out --logits" if values == "logits" else "rename them p and q"
+    with pytest.raises(CaptureError, match=f"are probabilities, not logits; {mend}"):
+        read_pairs(path, values)
+    for p, q in ((P, LOGS["draft_logits"]), ([0.0, 1.0], [1.0, 0.0])):
+        np.savez(path, target_logits=p, draft_logits=q)
+        assert read_pairs(path, values).draft_logits.shape == np.atleast_2d(q).shape
+
+
+def test_a_file_with_two_pairs_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", p=P, q=Q, **LOGS)
+    with pytest.raises(
+        CaptureError,
+        match=r"cannot read p and q \(there must be one pair, got p and q, target_logits "
+        r"and draft_logits\)",
+    ):
+        read_pairs(str(tmp_path / "x.npz"))
 
 
 def test_other_arrays_are_told_what_is_taken(tmp_path: Path) -> None:

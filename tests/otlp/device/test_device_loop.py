@@ -202,6 +202,8 @@ def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> Non
     assert loop.numbers_a_round == 5
     with pytest.raises(InvalidInputError, match=words):
         loop.decode([[1]], 9, iter(given))
+    with pytest.raises(InvalidInputError, match=r"^generator must be a torch\.Generator.* or None"):
+        loop.decode([[1]], 9, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

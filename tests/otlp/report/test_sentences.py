@@ -19,7 +19,7 @@ def info(mean: float, half: float | None = 0.05, **changes: Any) -> Result:
     ends = [None, None] if half is None else [mean - half, mean + half]
     group = {"by": "all rows", "label": "", "row_count": 9, "overlap": [mean, *ends]}
     content = {"described_rows": 9, "row_count": 9, "synthetic": False, "overlap": [group]}
-    content["target"] = "a target"
+    content |= {"target": "a target", "text": "a hash"}
     return Result("otlp info", {**content, **changes})
 
 
@@ -222,7 +222,10 @@ def test_noise_or_transport_by_trees(mean: float, sentence: str) -> None:
 
 
 def test_milliseconds_are_said_if_there_are_any() -> None:
-    assert "On this machine the best rule takes 2 ms for four drafts (median of 1)." in screen()
+    assert (
+        "On this machine the best rule takes 2 ms to make a plan for four drafts, without sampling "
+        "from it (median of 1)."
+    ) in screen()
     assert " ms" not in screen(verification=bench(None))
     assert " ms" not in screen(verification=Result("", reason="no"))
 
@@ -273,5 +276,9 @@ def test_two_drafts_are_compared() -> None:
     assert "no significant difference from c {0}" in level[0]
     others = side_by_side([pairs[0], {"overlap": info(0.3, target="another")}], names)
     assert others[1:] == ["The two captures have different targets."]
+    others = side_by_side([pairs[0], {"overlap": info(0.3, text="another")}], names)
+    assert others[1:] == [
+        "The two captures have different texts, so the difference is not only the draft's."
+    ]
     assert side_by_side(pairs[:1], names) == []
     assert side_by_side([pairs[0], {"overlap": Result("")}], names) == []

@@ -41,7 +41,7 @@ def calls(solver: str) -> list[CodeType]:
 
 @pytest.mark.parametrize(
     ("solver", "most"),
-    [("martingale", 50), ("auto", 60), ("max-flow", 150), ("slackness", 160),
+    [("martingale", 50), ("auto", 60), ("max-flow", 150), ("slackness", 170),
      ("global-resolution", 160)],
 )  # fmt: skip
 def test_a_solve_takes_few_calls(solver: str, most: int) -> None:
