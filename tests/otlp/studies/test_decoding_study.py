@@ -103,7 +103,7 @@ def test_no_tokens_are_refused():
 def test_without_torch_the_install_command_is_named(command, tmp_path, monkeypatch):
     for module in ("torch", "transformers"):
         monkeypatch.setitem(sys.modules, module, None)
-    words = [command, tmp_path / "x"] if command == "capture" else [command]
+    words = [command, tmp_path / "x.safetensors"] if command == "capture" else [command]
     assert 'pip install -e ".[decode]"' in refused(*words)
 
 
