@@ -101,7 +101,7 @@ def _latex(lines: Sequence[dict[str, Any]], cuts: Mapping[str, Any]) -> str:
         (
             *(_escaped(str(line[name])) for name in ("scheme", "rule", "n", "temperature")),
             _escaped(str(line["top_k"] or "V")),
-            _number(line["acceptance"], (line["high"] - line["low"]) / 2 or line["sampling_error"]),
+            _number(line["acceptance"], _half_width(line)),
             _number(line["below_optimum"], (line["below_high"] - line["below_low"]) / 2),
         )
         for line in lines
@@ -110,6 +110,12 @@ def _latex(lines: Sequence[dict[str, Any]], cuts: Mapping[str, Any]) -> str:
     comment = "% 95% intervals over passages; differences from the optimum are paired\n"
     comment += "".join(f"% {name} = {value}\n" for name, value in cuts.items() if value)
     return comment + _tabular("llrrrrr", heading, rows)
+
+
+def _half_width(line: Mapping[str, Any]) -> float:
+    """Return the half-width over passages; with one passage, over samples, or NaN if exact."""
+    over_passages = float(line["high"] - line["low"]) / 2
+    return over_passages if over_passages > 0.0 else line["sampling_error"] or math.nan
 
 
 def _plain_latex(lines: Sequence[dict[str, Any]]) -> str:

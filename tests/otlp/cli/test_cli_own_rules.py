@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import math
 from pathlib import Path
 from typing import Any
@@ -205,9 +206,14 @@ def test_tables_for_a_paper_have_the_numbers_of_the_json(
         mean = np.mean([one["acceptance"] for one in found if one["rule"] == "k-seq"])
         (printed,) = (one for one in lines if (one["rule"], one["n"]) == ("k-seq", "2"))
         assert float(printed["acceptance"]) == pytest.approx(mean)
-    done(*words[:-1], "k-seq", "--table", files[2])
+    done(*words, "--rows", 1, "--n", 2, "--table", files[2])
     text = files[2].read_text()
-    assert r"iid & k-seq & 2 & 1.0 & 8 & $0." in text and "\n% top_p = 0.9\n" in text
+    assert "\n% top_p = 0.9\n" in text
+    exact, drawn = (
+        re.search(rf"iid & {name} & 2 & 1.0 & 8 & \$0\.\d{{4}}(.*?)\$ & ", text)
+        for name in ("k-seq", r"rules.py:eagle\\_style")
+    )
+    assert exact and exact[1] == "" and drawn and drawn[1].startswith(r" \pm 0.0")
 
 
 def test_json_is_not_written_to_a_table() -> None:
