@@ -114,10 +114,10 @@ def command(
         costs = CostCurve(calls, draft_cost or 0.0)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     rows = None
-    settings: dict[str, Any] = {"--length": length, "--draft-temperature": list(drafted)}
+    settings: dict[str, Any] = {"length": length, "draft_temperature": list(drafted)}
     if capture.path is None:
         capture.refuse_pairs("give such a FILE")
-        settings |= {"--tokens": tokens, "--seed": seed, **_settings(models)}
+        settings |= {"tokens": tokens, "seed": seed, **_settings(models)}
     elif unused := options.given(OF_TEXT):
         raise click.UsageError(f"FILE contains the text: leave out {', '.join(unused)}")
     else:
@@ -150,8 +150,10 @@ def command(
             "a larger tree may be better; give another file to gather statistics for it"
         )
     content = {
+        "capture": None if rows is None else capture.name,
         "target": statistics.target,
         "draft": statistics.draft,
+        "settings": settings,
         "text_count": statistics.texts,
         "text_tokens": statistics.tokens,
         "temperature": statistics.sampling.temperature,
@@ -204,9 +206,10 @@ def _settings(models: Models) -> dict[str, Any]:
     """Return the settings of models and prompts that texts depend on; prompts as a hash."""
     prompts = json.dumps(list(read_prompts(models.prompts, models.limit)))
     return {
-        "--prompts and --limit": sha256(prompts.encode()).hexdigest(),
-        "--device": models.device,
-        "--dtype": models.dtype,
+        "prompts": sha256(prompts.encode()).hexdigest()[:16],
+        "limit": models.limit,
+        "device": models.device,
+        "dtype": models.dtype,
     }
 
 
@@ -240,9 +243,10 @@ def _read_statistics(
     before = found.settings
     changed = [name for name in settings if before and before.get(name) != settings[name]]
     if changed:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
         raise InvalidInputError(
-            f"{kept}: the statistics were gathered with other values of {', '.join(changed)}: give "
-            "the same values, or another file to gather new statistics"
+            f"{kept}: the statistics were gathered with other values of {flags}: give the same "
+            "values, or another file to gather new statistics"
         )
     return found
 

@@ -175,7 +175,7 @@ class Statistics(JsonFile):
     models : str
         Fingerprint of the models, or of the rows of a capture; empty if unknown.
     settings : dict of str to JSON value
-        Settings that the texts and the candidates depend on, by option; empty if unknown.
+        Options that the texts and the candidates depend on; empty if unknown.
 
     Raises
     ------
