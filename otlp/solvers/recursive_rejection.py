@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from otlp.checks import (
 )
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
+from otlp.drafts.without_replacement import UNIT
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
@@ -42,8 +44,8 @@ NUMBERS_A_STEP = 32.0
 LEAST_SEQUENCES = 100
 """Minimum number of sequences that an estimate draws."""
 
-LEAST_DRAFT = 1e-300
-"""If some q is smaller, each step normalises, because the reciprocal of a mass could overflow."""
+LEAST_RESIDUAL = 1e-300
+"""Residual mass below which a draft is rejected only by rounding."""
 
 
 class _Residual:
@@ -185,8 +187,7 @@ def _take(
         missed += draft[x] - taken
         left[x] = wanted - taken
         rest += wanted - taken
-    # If the residual is that small, the draft is rejected only by rounding.
-    return missed, rest if rest > LEAST_DRAFT else 1.0
+    return missed, rest if rest > LEAST_RESIDUAL else 1.0
 
 
 class SequentialRejectionPlan(RejectionPlan):
@@ -294,10 +295,15 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
         assert isinstance(self.problem.drafts, WithoutReplacement)
         return self.problem.drafts
 
+    @cached_property
+    def scaled(self) -> FloatArray:
+        """q times `UNIT`, so that the reciprocal of a remaining mass does not overflow."""
+        return UNIT * self.drafts.draft
+
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
-        """Yield q and the mass of the tokens that are not drawn yet."""
-        draft = self.drafts.draft
-        yield draft, 1.0
+        """Yield q and the mass of the tokens that are not drawn yet, both times `UNIT`."""
+        draft = self.scaled
+        yield draft, UNIT
         others = draft.copy()
         others[draft_tokens] = 0.0
         left = float(others.sum()) + np.cumsum(draft[draft_tokens][:0:-1])[::-1]
@@ -394,10 +400,7 @@ class RecursiveRejection(Solver):
             plan = RecursiveRejectionPlan(problem, independent)
         else:
             samples = 0 if self.work(problem) <= self.max_sequences else self.samples
-            # The faster steps divide by the remaining mass of q.
-            fast = isinstance(drafts, WithoutReplacement) and (
-                drafts.draft[drafts.support].min() >= LEAST_DRAFT
-            )
+            fast = isinstance(drafts, WithoutReplacement)
             kind = RecursiveRejectionWithoutReplacementPlan if fast else SequentialRejectionPlan
             plan = kind(problem, samples, self.seed, self.time_limit)
         return Answer(plan, Guarantee.LOSSLESS)

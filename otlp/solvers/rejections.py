@@ -15,6 +15,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import WithoutReplacement
+from otlp.drafts.without_replacement import UNIT
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals
 from otlp.plan.plan import MISS
@@ -133,9 +134,10 @@ def mean_interval(values: FloatArray) -> tuple[float, float]:
 
 
 def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray, _Drafts]:
-    """Return the tokens that can be drafted by p/q ascending, and their sums."""
-    tokens = ratio_order(target, drafts.draft)
-    p, q, outside = target[tokens], drafts.draft[tokens], float(target[drafts.draft == 0.0].sum())
+    """Return the tokens that can be drafted by p/q ascending, and their sums; q times `UNIT`."""
+    draft = UNIT * drafts.draft
+    tokens = ratio_order(target, draft)
+    p, q, outside = target[tokens], draft[tokens], float(target[draft == 0.0].sum())
     masses = np.array([np.append(p, outside), np.append(q, 0.0), np.append(p / q, np.inf)])
     above = np.zeros((2, tokens.size + 2))
     above[:, :-1] = np.cumsum(masses[:2, ::-1], axis=1)[:, ::-1]
@@ -145,7 +147,7 @@ def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray,
     rare[:, places] = 0.0
     below = np.zeros((2, tokens.size + 2))
     np.cumsum(rare, axis=1, out=below[:, 1:])
-    return tokens, _Drafts(masses, above, below, places, tail)
+    return tokens, _Drafts(masses, above, below, places, UNIT * tail)
 
 
 def _marginals(
