@@ -89,7 +89,8 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     Raises
     ------
     InvalidInputError
-        If the subset or the plan's marginals do not match the problem's vocabulary.
+        If the plan is for another problem, or the subset or the plan's marginals do not match the
+        problem's vocabulary.
 
     Notes
     -----

@@ -297,7 +297,7 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
 
     @cached_property
     def scaled(self) -> FloatArray:
-        """q times `UNIT`, so that the reciprocal of a remaining mass does not overflow."""
+        """The draft distribution times `UNIT`; the reciprocal of no remaining mass overflows."""
         return UNIT * self.drafts.draft
 
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
