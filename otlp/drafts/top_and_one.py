@@ -81,7 +81,7 @@ class TopAndOne(OneDraft):
         TooFewTokensError
             If k is less than n.
         """
-        if k < self.n:
+        if checks.whole_number(k, "top-k size") < self.n:
             return super().top_k(k)
         # Renamed top tokens need not be first among tokens of the same probability.
         kept = distribution.top_k(self.rest, k - self.top.size) > 0.0
