@@ -16,7 +16,7 @@ from otlp.cli import options
 from otlp.cli.capture_file import CaptureFile, capture_argument
 from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
-from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompt_files import Prompt, read_prompts
 from otlp.cli.prompts import Models, model_options
 from otlp.data.captures import Capture
 from otlp.decode.drafting.growing import check_slots
@@ -113,11 +113,12 @@ def command(
         calls = tuple(1.0 + each * at for at in range(max(nodes) + 1))
         costs = CostCurve(calls, draft_cost or 0.0)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
-    rows = None
+    rows, prompts = None, list[Prompt]()
     settings: dict[str, Any] = {"length": length, "draft_temperature": list(drafted)}
     if capture.path is None:
         capture.refuse_pairs("give such a FILE")
-        settings |= {"tokens": tokens, "seed": seed, **_settings(models)}
+        prompts = list(read_prompts(models.prompts, models.limit))
+        settings |= {"tokens": tokens, "seed": seed, **_settings(models, prompts)}
     elif unused := options.given(OF_TEXT):
         raise click.UsageError(f"FILE contains the text: leave out {', '.join(unused)}")
     else:
@@ -129,6 +130,7 @@ def command(
         statistics = _gather(
             rows,
             models,
+            prompts,
             tokens,
             seed,
             target=pair[0],
@@ -202,11 +204,10 @@ def _record(one: Candidate, costs: CostCurve | None, chain: Candidate | None) ->
     }
 
 
-def _settings(models: Models) -> dict[str, Any]:
+def _settings(models: Models, prompts: list[Prompt]) -> dict[str, Any]:
     """Return the settings of models and prompts that texts depend on; prompts as a hash."""
-    prompts = json.dumps(list(read_prompts(models.prompts, models.limit)))
     return {
-        "prompts": sha256(prompts.encode()).hexdigest()[:16],
+        "prompts": sha256(json.dumps(prompts).encode()).hexdigest()[:16],
         "limit": models.limit,
         "device": models.device,
         "dtype": models.dtype,
@@ -251,14 +252,21 @@ def _read_statistics(
     return found
 
 
-def _gather(rows: Capture | None, models: Models, tokens: int, seed: int, **how: Any) -> Statistics:
+def _gather(
+    rows: Capture | None,
+    models: Models,
+    prompts: Sequence[Prompt],
+    tokens: int,
+    seed: int,
+    **how: Any,
+) -> Statistics:
     """Gather statistics on the rows, or on new text; `how` is for `gather_statistics`."""
     sampling, length, begun = how["sampling"], how["length"], None
     if rows is not None:
         texts = _captured(rows, sampling.temperature, length)
     else:
-        pair, prompts = models.load(sampling)
-        texts, after = target_texts(pair, prompts, tokens, length, 1, seed)
+        pair, encoded = models.load(sampling, prompts)
+        texts, after = target_texts(pair, encoded, tokens, length, 1, seed)
 
         def begun(number: int) -> tuple[Model, IntArray]:
             pair[0].start(after[number])
