@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -13,7 +12,7 @@ from otlp.errors import InvalidInputError
 from otlp.numerics.sums import l1_distance
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
-from otlp.reductions.subset_selection import subset_selection
+from otlp.reductions.subset_selection import find_subset
 from otlp.solution import Guarantee, Solution, Status
 from otlp.timing import Stopwatch
 
@@ -157,8 +156,8 @@ def _marginals(problem: Problem, solver: str, plan: Plan) -> Marginals:
     """Return the marginals of the plan after a check of its problem and of their shapes."""
     if plan.problem is not problem and plan.problem != problem:
         raise InvalidInputError(
-            f"{solver}: the plan must be for {problem!r} with its target and drafts, got a plan "
-            f"for another problem, {plan.problem!r}"
+            f"{solver}: the plan must be for {problem!r}, got a plan for another problem, with "
+            "another target or other drafts"
         )
     marginals = plan.marginals()
     if not marginals.output.shape == marginals.acceptance.shape == problem.target.shape:
@@ -171,9 +170,9 @@ def _marginals(problem: Problem, solver: str, plan: Plan) -> Marginals:
 
 def _bound(problem: Problem, acceptance: float, optimal: bool) -> tuple[float, Mask]:
     """Compute a rough dual bound, then a fine one if it can prove the plan optimal."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Any bound is valid, also a rough one.
-        bound, subset = subset_selection(problem, gap=RULE_GAP)
-        if optimal and GAP_TOLERANCE < bound - acceptance <= RULE_GAP + GAP_TOLERANCE:
-            bound, subset = subset_selection(problem, gap=GAP_TOLERANCE / 2.0)
+    subset, _ = find_subset(problem, gap=RULE_GAP)  # Any bound is valid, also a rough one.
+    bound = problem.dual_value(subset)
+    if optimal and GAP_TOLERANCE < bound - acceptance <= RULE_GAP + GAP_TOLERANCE:
+        subset, _ = find_subset(problem, gap=GAP_TOLERANCE / 2.0)
+        bound = problem.dual_value(subset)
     return bound, subset

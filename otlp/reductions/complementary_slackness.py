@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from otlp.problem import Problem
 from otlp.reductions.outer_residuals import level_masses
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.reductions.subset_selection import best_prefix, iid_drafts, subset_selection
+from otlp.reductions.subset_selection import best_prefix, find_subset, iid_drafts
 
 
 class Systems(NamedTuple):
@@ -225,9 +224,7 @@ class ComplementarySlackness(Reduction[Problem, Systems, SlacknessInverse]):
             systems = Systems(*(relaxed_side(side, self.memory_limit) for side in sides))
             outer = sides.outer
             return systems, SlacknessInverse(source, outer.subset, systems, outer.wanted)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # The verifier checks the bound.
-            _, subset = subset_selection(source)
+        subset, _ = find_subset(source)  # The verifier checks the bound.
         systems = listed_systems(source, subset, self.memory_limit)
         return systems, SlacknessInverse(source, subset, systems, None)
 

@@ -72,26 +72,35 @@ def subset_selection(
     O(V) memory per ordering.  For independent drafts `otlp.numerics.random_weights` comes first,
     which proves its result in a few passes unless its iteration stalls.
     """
+    subset, doubt = find_subset(problem, gap, max_iterations)
+    if doubt:
+        warnings.warn(doubt, stacklevel=3)  # own_float_errors adds a frame.
+    return problem.dual_value(subset), subset
+
+
+@own_float_errors
+def find_subset(problem: Problem, gap: float = 1e-9, max_iterations: int = 300) -> tuple[Mask, str]:
+    """Return H* as `subset_selection` does, with the text of the warning instead of a warning.
+
+    The text is empty if the subset is proved to be optimal.  For callers that certify the bound.
+    """
     check_number("gap", gap, lambda gap: gap >= 0.0, "be a number >= 0")
     whole_number(max_iterations, "max_iterations", 1)
     target, drafts = problem.target, problem.drafts
     subset = drafts.best_subset(target)
-    if subset is None and drafts._independent is not None:
+    if subset is not None:
+        return subset, ""
+    if drafts._independent is not None:
         weighted = random_weights(target, drafts._independent, gap, max_iterations)
-        subset = weighted.subset if weighted.gap <= gap else None
-    if subset is None:
-        found = minimum_norm(
-            target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations
-        )
-        subset = found.subset
-        if found.gap > max(gap, CERTIFIED):
-            more = f"increase max_iterations = {max_iterations}"
-            advice = {"iterations": more}.get(found.stopped, f"the search ended by {found.stopped}")
-            warnings.warn(
-                f"the subset is proved to be optimal only within {found.gap:.2g}: {advice}",
-                stacklevel=2,
-            )
-    return problem.dual_value(subset), subset
+        if weighted.gap <= gap:
+            return weighted.subset, ""
+    found = minimum_norm(target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations)
+    if found.gap <= max(gap, CERTIFIED):
+        return found.subset, ""
+    advice = f"the search was stopped by {found.stopped}"
+    if found.stopped == "iterations":
+        advice = f"increase max_iterations = {max_iterations}"
+    return found.subset, f"the subset is proved to be optimal only within {found.gap:.2g}: {advice}"
 
 
 def iid_drafts(problem: Problem) -> IID:

@@ -19,7 +19,7 @@ from otlp.errors import InvalidInputError
 DIGITS = 16
 """Number of hexadecimal digits of a fingerprint."""
 
-WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 """Extensions of files with weights, of which only samples are read."""
 
 BLOCK, BLOCKS = 2**12, 64

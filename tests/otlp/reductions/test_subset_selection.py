@@ -76,8 +76,9 @@ def test_a_subset_without_proof_comes_with_a_warning():
         [otlp.softmax(logits + 0.3 * rng.standard_normal(500)) for _ in range(2)]
     )
     problem = otlp.Problem(otlp.softmax(logits), drafts)
-    with pytest.warns(UserWarning, match="max_iterations = 2"):
+    with pytest.warns(UserWarning, match="max_iterations = 2") as warned:
         alpha, subset = subset_selection(problem, max_iterations=2)
+    assert warned[0].filename == __file__
     assert alpha == problem.dual_value(subset)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
